@@ -1,0 +1,1 @@
+"""How it runs: the machines, their drivers, and the node built from them."""

@@ -1,0 +1,86 @@
+"""What the parts of a router share: its settings, its peers, and the actions under way.
+
+Control entries gather here per peer during one event and leave together, in as
+few frames as they fit into, when the event has been handled.
+"""
+
+import random
+from collections.abc import Mapping
+
+from bruit.node.gossip import drops
+from bruit.node.gossip.actions import Action, CancelQueued, Dropped, SendControl
+from bruit.node.gossip.params import RouterConfig
+from bruit.node.gossip.peers import Peer, Peers
+from bruit.node.gossip.wire import Batch, Prune, encode_batch
+from bruit.scoring.seam import Scores
+from bruit.scoring.thresholds import Thresholds
+from bruit.topics.keys import PeerId
+
+
+class Context:
+    def __init__(
+        self,
+        config: RouterConfig,
+        own_id: PeerId,
+        rng: random.Random,
+        scores: Scores,
+        thresholds: Thresholds,
+    ) -> None:
+        self.config = config
+        self.params = config.params
+        self.own_id = own_id
+        self.rng = rng
+        self.scores = scores
+        self.thresholds = thresholds
+        self.peers = Peers()
+        self.direct: dict[PeerId, tuple[str, ...]] = {}  # peer → addresses to dial
+        self.ticks = 0  # heartbeats so far
+        self.counters: dict[str, int] = {}
+        self._actions: list[Action] = []
+        self._batches: dict[PeerId, Batch] = {}
+
+    def emit(self, action: Action) -> None:
+        self._actions.append(action)
+
+    def count(self, what: str, by: int = 1) -> None:
+        self.counters[what] = self.counters.get(what, 0) + by
+
+    def drop(self, reason: str, peer: PeerId, topic: str = "", count: int = 1) -> None:
+        """Count a drop and report it. Duplicates are too many to report: only counted."""
+        self.count(reason, count)
+        if reason != drops.DUPLICATE:
+            self.emit(Dropped(peer, topic, reason))
+
+    def tell(self, peer: PeerId) -> Batch:
+        """What the peer will be told when this event is done; add to it."""
+        batch = self._batches.get(peer)
+        if batch is None:
+            batch = self._batches[peer] = Batch()
+        return batch
+
+    def tell_prune(
+        self, peer: Peer, topic: str, backoff: float, offered: Mapping[PeerId, bytes]
+    ) -> None:
+        """PRUNE, as the peer's protocol has it: v1.0 knows neither backoff nor exchange."""
+        if peer.protocol.has_peer_exchange:
+            prune = Prune(topic, backoff, tuple(offered.items()))
+        else:
+            prune = Prune(topic, None)
+        self.tell(peer.id).prunes[topic] = prune
+
+    def forget(self, peer: PeerId) -> None:
+        self._batches.pop(peer, None)
+
+    def cancel_queued(self, peer: PeerId, message_ids: list[bytes]) -> None:
+        self.emit(CancelQueued(peer, tuple(message_ids)))
+
+    def drain(self) -> list[Action]:
+        """All actions of this event, control frames last."""
+        for peer, batch in self._batches.items():
+            for frame in encode_batch(
+                batch, self.params.max_rpc_size, self.params.max_idontwant_length
+            ):
+                self._actions.append(SendControl(peer, frame))
+        self._batches.clear()
+        actions, self._actions = self._actions, []
+        return actions

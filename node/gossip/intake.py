@@ -1,0 +1,256 @@
+"""From received bytes to an accepted message: checked in the order of rising cost.
+
+Theory of operation. A message is parsed, held against its topic and the
+signature policy, and looked up among those seen. Then its signature is checked
+by whoever drives us, and only a message that its author did sign is marked as
+seen: a forgery under a stolen id cannot displace the original. Peers that send
+large messages twice are told IDONTWANT at that point, before the slow part,
+validation, of which every topic has a bounded share of its own.
+
+While a message waits, its copies are remembered as duplicates: if it proves
+invalid, everybody who sent it is blamed; if valid, nobody gets it back.
+"""
+
+import msgspec
+
+from bruit.node.gossip import drops
+from bruit.node.gossip.actions import CheckSignature, Deliver, Lane, Rejected, SendMessage, Validate
+from bruit.node.gossip.caches import SeenCache
+from bruit.node.gossip.context import Context
+from bruit.node.gossip.events import SignatureChecked, Validated
+from bruit.node.gossip.lazy import LazyGossip
+from bruit.node.gossip.mesh import Mesh
+from bruit.node.gossip.params import MAX_MESSAGE_ID
+from bruit.node.gossip.wire import message_frame
+from bruit.topics.errors import RemoteError
+from bruit.topics.keys import PeerId
+from bruit.topics.message import (
+    Message,
+    SignaturePolicy,
+    decode_message,
+    policy_fault,
+)
+from bruit.topics.validation import ACCEPTED, Verdict
+
+
+class _Pending(msgspec.Struct):
+    """A message on its way through the checks."""
+
+    message: Message
+    message_id: bytes
+    source: PeerId
+    copies_from: dict[PeerId, None] = {}
+
+
+class Intake:
+    def __init__(self, context: Context, mesh: Mesh, gossip: LazyGossip, seen: SeenCache) -> None:
+        self._context = context
+        self._mesh = mesh
+        self._gossip = gossip
+        self._seen = seen
+        self._signed = context.config.signature_policy is SignaturePolicy.STRICT_SIGN
+        self._last_ticket = 0
+        self._checking: dict[int, _Pending] = {}  # ticket → signature under way
+        self._validating: dict[int, _Pending] = {}  # ticket → validation under way
+        # The same by id; two forgeries of one id can be under way at once, so
+        # the bytes of the message tell them apart.
+        self._checking_ids: dict[tuple[bytes, bytes], _Pending] = {}
+        self._validating_ids: dict[bytes, _Pending] = {}
+        self._load: dict[str, tuple[int, int]] = {}  # topic → messages and bytes under way
+
+    @property
+    def pending(self) -> int:
+        return len(self._checking) + len(self._validating)
+
+    def receive(self, raw: bytes, source: PeerId, now: float) -> None:
+        """One published message out of a frame from ``source``."""
+        context = self._context
+        try:
+            message = decode_message(raw)
+        except RemoteError:
+            context.drop(drops.MALFORMED_FRAME, source)
+            return
+        topic = message.topic
+        if not self._mesh.joined(topic):
+            context.drop(drops.NOT_SUBSCRIBED, source, topic)
+            return
+        params = context.config.topic(topic)
+        if len(raw) > params.max_message_size:
+            fault = f"{len(raw)} bytes, more than the topic's {params.max_message_size}"
+            self._reject(message, b"", source, fault, now)
+            return
+        policy = policy_fault(message, context.config.signature_policy)
+        if policy is not None:
+            self._reject(message, b"", source, policy, now)
+            return
+        message_id = params.message_id(message)
+        if message_id in self._seen:
+            self._on_copy(self._validating_ids.get(message_id), topic, message_id, source, now)
+            return
+        if message.author == context.own_id:
+            self._reject(message, message_id, source, "claims to be ours", now)
+            return
+        if not 0 < len(message_id) <= MAX_MESSAGE_ID:
+            self._reject(message, message_id, source, "message id of impossible length", now)
+            return
+        if self._signed:
+            self._check_signature(message, message_id, source, now)
+        else:
+            self._authentic(_Pending(message, message_id, source), now)
+
+    def _on_copy(
+        self, first: _Pending | None, topic: str, message_id: bytes, source: PeerId, now: float
+    ) -> None:
+        if first is not None and source != first.source:
+            first.copies_from[source] = None
+        self._context.count(drops.DUPLICATE)
+        self._context.scores.duplicate(source, topic, message_id, now)
+
+    # Signature
+
+    def _check_signature(
+        self, message: Message, message_id: bytes, source: PeerId, now: float
+    ) -> None:
+        first = self._checking_ids.get((message_id, message.raw))
+        if first is not None:
+            self._on_copy(first, message.topic, message_id, source, now)
+            return
+        pending = _Pending(message, message_id, source)
+        if self._has_room(pending, now):
+            self._occupy(message.topic, 1, len(message.raw))
+            self._checking[self._ticket()] = pending
+            self._checking_ids[message_id, message.raw] = pending
+            self._context.emit(CheckSignature(self._last_ticket, message))
+
+    def on_signature(self, event: SignatureChecked, now: float) -> None:
+        pending = self._checking.pop(event.ticket, None)
+        if pending is None:
+            return
+        message = pending.message
+        del self._checking_ids[pending.message_id, message.raw]
+        self._occupy(message.topic, -1, -len(message.raw))
+        if not event.valid:
+            self._reject_all(pending, "invalid signature", now)
+        elif pending.message_id in self._seen:  # its twin was faster
+            for sender in (pending.source, *pending.copies_from):
+                first = self._validating_ids.get(pending.message_id)
+                self._on_copy(first, message.topic, pending.message_id, sender, now)
+        else:
+            self._authentic(pending, now)
+
+    # Validation
+
+    def _authentic(self, pending: _Pending, now: float) -> None:
+        """The message is what its author wrote, and new."""
+        message, message_id = pending.message, pending.message_id
+        validated = self._context.config.topic(message.topic).validated
+        if not self._mesh.joined(message.topic):
+            return  # left while the signature was checked
+        if validated and not self._has_room(pending, now):
+            return
+        self._seen.add(message_id, now)
+        self._gossip.promises.fulfil(message_id)
+        self._gossip.say_unwanted(message.topic, message_id, len(message.data), pending.source)
+        if not validated:
+            self._accept(pending, Validated(0, ACCEPTED, message.data), now)
+            return
+        self._occupy(message.topic, 1, len(message.raw))
+        self._validating[self._ticket()] = pending
+        self._validating_ids[message_id] = pending
+        self._context.emit(Validate(self._last_ticket, message, pending.source))
+
+    def on_validated(self, event: Validated, now: float) -> None:
+        pending = self._validating.pop(event.ticket, None)
+        if pending is None:
+            return
+        message = pending.message
+        del self._validating_ids[pending.message_id]
+        self._occupy(message.topic, -1, -len(message.raw))
+        match event.validation.verdict:
+            case Verdict.ACCEPT:
+                self._accept(pending, event, now)
+            case Verdict.REJECT:
+                self._reject_all(pending, event.validation.reason, now)
+            case Verdict.IGNORE:
+                self._context.drop(drops.IGNORED, pending.source, message.topic)
+                for sender in (pending.source, *pending.copies_from):
+                    self._context.scores.ignored(sender, message.topic, pending.message_id, now)
+
+    def _accept(self, pending: _Pending, verdict: Validated, now: float) -> None:
+        message, message_id, source = pending.message, pending.message_id, pending.source
+        context, topic = self._context, message.topic
+        if not self._mesh.joined(topic):
+            return  # left while the message was judged: it is nobody's any more
+        context.scores.first_delivery(source, topic, message_id, now)
+        self._gossip.cache.put(message_id, message)
+        has_it = {source, message.author, *pending.copies_from}
+        targets = tuple(peer for peer in self.targets(topic, message_id, now) if peer not in has_it)
+        if targets:
+            frame = message_frame(message.raw)
+            context.emit(SendMessage(targets, message_id, frame, Lane.FORWARD))
+            context.count("messages forwarded", len(targets))
+        context.count("messages delivered")
+        facts = verdict.validation.facts
+        context.emit(Deliver(message, message_id, verdict.payload, source, facts))
+
+    def targets(self, topic: str, message_id: bytes, now: float) -> list[PeerId]:
+        """Mesh, direct and floodsub peers that are to have a message, and do not refuse it."""
+        context = self._context
+        chosen = dict.fromkeys(self._mesh.members(topic))
+        for peer in context.peers.subscribed(topic):
+            floods = not peer.protocol.has_mesh and (
+                context.scores.score(peer.id, now) >= context.thresholds.publish
+            )
+            if floods or peer.id in context.direct:
+                chosen[peer.id] = None
+        return self.willing(chosen, message_id)
+
+    def willing(self, peers: dict[PeerId, None], message_id: bytes) -> list[PeerId]:
+        """Those of ``peers`` that have not said IDONTWANT."""
+        return [
+            peer
+            for peer in peers
+            if (known := self._context.peers.get(peer)) is not None
+            and message_id not in known.unwanted
+        ]
+
+    # Refusal
+
+    def _reject_all(self, pending: _Pending, reason: str, now: float) -> None:
+        message = pending.message
+        self._reject(message, pending.message_id, pending.source, reason, now)
+        for sender in pending.copies_from:
+            self._context.scores.rejected(sender, message.topic, pending.message_id, reason, now)
+
+    def _reject(
+        self, message: Message, message_id: bytes, source: PeerId, reason: str, now: float
+    ) -> None:
+        context = self._context
+        context.scores.rejected(source, message.topic, message_id, reason, now)
+        context.count("messages rejected")
+        context.emit(Rejected(source, message.author, message.topic, message_id, reason))
+
+    # The bounds
+
+    def _has_room(self, pending: _Pending, now: float) -> bool:
+        """Whether the topic may take one more under way; if not, it is dropped, blaming nobody."""
+        context, message = self._context, pending.message
+        params = context.config.topic(message.topic)
+        count, size = self._load.get(message.topic, (0, 0))
+        if count < params.max_validating and size + len(message.raw) <= params.max_validating_bytes:
+            return True
+        context.drop(drops.VALIDATION_FULL, pending.source, message.topic)
+        context.scores.ignored(pending.source, message.topic, pending.message_id, now)
+        self._gossip.promises.excuse(pending.source)
+        return False
+
+    def _occupy(self, topic: str, messages: int, size: int) -> None:
+        count, occupied = self._load.get(topic, (0, 0))
+        if count + messages:
+            self._load[topic] = (count + messages, occupied + size)
+        else:
+            del self._load[topic]
+
+    def _ticket(self) -> int:
+        self._last_ticket += 1
+        return self._last_ticket

@@ -1,0 +1,194 @@
+"""Lazy gossip: IHAVE, IWANT, IDONTWANT and the promises they make.
+
+Sources: gossipsub-v1.0.md ("Gossip"), v1.1 ("Broken Promises", "Spam
+Protection Measures"), v1.2 (IDONTWANT). What a peer may make us remember, ask
+for or send is bounded per heartbeat; the limits are go-libp2p-pubsub's.
+"""
+
+from collections.abc import Iterable
+
+from bruit.node.gossip import drops
+from bruit.node.gossip.actions import Lane, SendMessage
+from bruit.node.gossip.caches import MessageCache, SeenCache
+from bruit.node.gossip.context import Context
+from bruit.node.gossip.mesh import Mesh
+from bruit.node.gossip.params import MAX_MESSAGE_ID, MAX_TRACKED_PER_PEER
+from bruit.node.gossip.peers import Peer
+from bruit.node.gossip.rpc_pb2 import IDontWant, IHave, IWant
+from bruit.node.gossip.wire import message_frame
+from bruit.topics.keys import PeerId
+
+
+class Promises:
+    """One message per IWANT that the peer must deliver in time, or be penalised."""
+
+    def __init__(self, followup: float) -> None:
+        self._followup = followup
+        self._due: dict[bytes, dict[PeerId, float]] = {}
+
+    def add(self, peer: PeerId, message_id: bytes, now: float) -> None:
+        self._due.setdefault(message_id, {}).setdefault(peer, now + self._followup)
+
+    def fulfil(self, message_id: bytes) -> None:
+        """The message came, from whomever: nobody owes it any more."""
+        self._due.pop(message_id, None)
+
+    def excuse(self, peer: PeerId) -> None:
+        """We could not take what the peer sent: it owes nothing."""
+        for owed in self._due.values():
+            owed.pop(peer, None)
+
+    def broken(self, now: float) -> dict[PeerId, int]:
+        """Who broke how many promises by now; they are forgotten."""
+        counts: dict[PeerId, int] = {}
+        for message_id in list(self._due):
+            owed = self._due[message_id]
+            for peer in [peer for peer, due in owed.items() if due < now]:
+                counts[peer] = counts.get(peer, 0) + 1
+                del owed[peer]
+            if not owed:
+                del self._due[message_id]
+        return counts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._due.values()))
+
+
+class LazyGossip:
+    def __init__(self, context: Context, mesh: Mesh, seen: SeenCache) -> None:
+        self._context = context
+        self._mesh = mesh
+        self._seen = seen
+        params = context.params
+        self.cache = MessageCache(params.history_length, params.history_gossip, params.cache_bytes)
+        self.promises = Promises(params.iwant_followup)
+
+    # From peers
+
+    def on_ihave(self, peer: Peer, entries: Iterable[IHave], now: float) -> None:
+        context, params = self._context, self._context.params
+        if context.scores.score(peer.id, now) < context.thresholds.gossip:
+            context.drop(drops.IHAVE_LOW_SCORE, peer.id)
+            return
+        peer.ihaves += 1
+        if peer.ihaves > params.max_ihave_messages:
+            context.drop(drops.IHAVE_FLOOD, peer.id)
+            return
+        allowance = params.max_ihave_length - peer.ids_asked
+        if allowance <= 0:
+            context.drop(drops.IHAVE_LENGTH, peer.id)
+            return
+        wanted: dict[bytes, None] = {}
+        for entry in entries:
+            if not self._mesh.joined(entry.topic):
+                continue
+            for message_id in entry.message_ids[: params.max_ihave_length]:
+                if message_id not in self._seen and 0 < len(message_id) <= MAX_MESSAGE_ID:
+                    wanted[message_id] = None
+        if not wanted:
+            return
+        asked = list(wanted)
+        context.rng.shuffle(asked)
+        if len(asked) > allowance:
+            context.count(drops.IHAVE_LENGTH, len(asked) - allowance)
+            del asked[allowance:]
+        peer.ids_asked += len(asked)
+        context.count("IWANT ids sent", len(asked))
+        self.promises.add(peer.id, asked[0], now)  # already in random order
+        context.tell(peer.id).iwant += asked
+
+    def on_iwant(self, peer: Peer, entries: Iterable[IWant], now: float) -> None:
+        context, params = self._context, self._context.params
+        if context.scores.score(peer.id, now) < context.thresholds.gossip:
+            context.drop(drops.IWANT_LOW_SCORE, peer.id)
+            return
+        asked = dict.fromkeys(message_id for entry in entries for message_id in entry.message_ids)
+        for message_id in asked:
+            if message_id in peer.unwanted:
+                continue
+            message, times = self.cache.ask(message_id, peer.id)
+            if message is None:
+                continue
+            if times > params.gossip_retransmission:
+                context.count(drops.IWANT_REPEATED)
+                continue
+            context.count("IWANT messages served")
+            frame = message_frame(message.raw)
+            context.emit(SendMessage((peer.id,), message_id, frame, Lane.FORWARD))
+
+    def on_idontwant(self, peer: Peer, entries: Iterable[IDontWant]) -> None:
+        context, params = self._context, self._context.params
+        peer.idontwants += 1
+        if peer.idontwants > params.max_idontwant_messages:
+            context.drop(drops.IDONTWANT_FLOOD, peer.id)
+            return
+        ids = [message_id for entry in entries for message_id in entry.message_ids]
+        if len(ids) > params.max_idontwant_length:
+            context.count(drops.IDONTWANT_LENGTH, len(ids) - params.max_idontwant_length)
+            del ids[params.max_idontwant_length :]
+        taken: list[bytes] = []
+        for message_id in ids:
+            room = len(peer.unwanted) < MAX_TRACKED_PER_PEER or message_id in peer.unwanted
+            if room and len(message_id) <= MAX_MESSAGE_ID:
+                peer.unwanted[message_id] = context.ticks + params.idontwant_ttl
+                taken.append(message_id)
+        if taken:
+            context.cancel_queued(peer.id, taken)
+
+    # To peers
+
+    def say_unwanted(self, topic: str, message_id: bytes, size: int, source: PeerId) -> None:
+        """Tell the mesh that a large message is here already (v1.2), but not who sent it."""
+        context = self._context
+        if size < context.params.idontwant_threshold:
+            return
+        for member in self._mesh.members(topic):
+            peer = context.peers.get(member)
+            if peer is not None and member != source and peer.protocol.has_idontwant:
+                context.tell(member).idontwant.append(message_id)
+                context.count("IDONTWANT ids sent")
+
+    def heartbeat_counters(self, now: float) -> None:
+        """Reset the per-heartbeat limits, forget old IDONTWANTs, charge broken promises."""
+        context = self._context
+        for peer in context.peers:
+            peer.ihaves = peer.ids_asked = peer.idontwants = 0
+            if peer.unwanted:
+                for message_id in [m for m, last in peer.unwanted.items() if last < context.ticks]:
+                    del peer.unwanted[message_id]
+        for debtor, count in self.promises.broken(now).items():
+            context.count("broken promises", count)
+            context.scores.misbehaved(debtor, count, "broken promise", now)
+
+    def advertise(self, now: float) -> None:
+        """IHAVE for each topic of mesh and fanout, to peers outside of it; then shift the cache."""
+        meshes, fanouts = self._mesh.snapshot()
+        for topic, excluded in (*meshes.items(), *fanouts.items()):
+            self._advertise(topic, excluded, now)
+        self.cache.shift()
+
+    def _advertise(self, topic: str, excluded: tuple[PeerId, ...], now: float) -> None:
+        context, params = self._context, self._context.params
+        ids = self.cache.gossip_ids(topic)
+        if not ids:
+            return
+        eligible = [
+            peer.id
+            for peer in context.peers.subscribed(topic)
+            if peer.protocol.has_mesh
+            and peer.id not in excluded
+            and peer.id not in context.direct
+            and context.scores.score(peer.id, now) >= context.thresholds.gossip
+        ]
+        target = max(params.d_lazy, int(params.gossip_factor * len(eligible)))
+        if target < len(eligible):
+            eligible = context.rng.sample(eligible, target)
+        context.rng.shuffle(ids)
+        for peer in eligible:
+            if len(ids) > params.max_ihave_length:
+                # Another subset for each peer, so that together they know more.
+                said = context.rng.sample(ids, params.max_ihave_length)
+            else:
+                said = ids
+            context.tell(peer).ihave[topic] = said
+            context.count("IHAVE ids sent", len(said))

@@ -1,0 +1,351 @@
+"""The gossipsub router: a pure machine (gossipsub v1.0, v1.1, v1.2, and floodsub peers).
+
+``handle(event, now)`` in, a list of actions out: no clock, no socket, no task,
+no randomness but the generator handed in. The contract is in `events`; the
+parts are `mesh` (who gets whole messages), `lazy` (who hears of them), `intake`
+(what is taken from whom); they meet in a `context`.
+
+One event costs time proportional to what it touches; the heartbeat, to all
+connected peers and subscribed topics.
+"""
+
+import random
+
+import msgspec
+
+from bruit.node.gossip import drops
+from bruit.node.gossip.actions import (
+    Action,
+    Connect,
+    Deliver,
+    Lane,
+    PeerJoined,
+    PeerLeft,
+    PeerSubscribed,
+    Published,
+    SendMessage,
+    SetTimer,
+)
+from bruit.node.gossip.caches import SeenCache
+from bruit.node.gossip.context import Context
+from bruit.node.gossip.events import (
+    AddDirectPeer,
+    Event,
+    FrameReceived,
+    FramesDropped,
+    PeerConnected,
+    PeerDisconnected,
+    Publish,
+    RecordLearnt,
+    RemoveDirectPeer,
+    SignatureChecked,
+    Start,
+    Stop,
+    Subscribe,
+    Timer,
+    TimerFired,
+    Unsubscribe,
+    Validated,
+)
+from bruit.node.gossip.intake import Intake
+from bruit.node.gossip.lazy import LazyGossip
+from bruit.node.gossip.mesh import Mesh
+from bruit.node.gossip.params import MAX_LOST_CONTROL, MAX_PEER_RECORD, RouterConfig
+from bruit.node.gossip.peers import Peer
+from bruit.node.gossip.rpc_pb2 import Rpc
+from bruit.node.gossip.wire import decode_frame, message_frame
+from bruit.scoring.seam import NeutralScores, Scores
+from bruit.scoring.thresholds import Thresholds
+from bruit.topics.errors import LocalError, RemoteError
+from bruit.topics.keys import PeerId
+from bruit.topics.names import check_topic
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """A snapshot of a router. Counters count from its beginning."""
+
+    peers: tuple[PeerId, ...]
+    subscribers: dict[str, tuple[PeerId, ...]]  # topic → connected peers subscribed to it
+    mesh: dict[str, tuple[PeerId, ...]]  # topics we are subscribed to
+    fanout: dict[str, tuple[PeerId, ...]]
+    counters: dict[str, int]
+    heartbeats: int
+    seen: int  # ids
+    cached: int  # messages
+    cached_bytes: int
+    pending: int  # messages under signature check or validation
+    backoffs: int
+    promises: int
+
+
+class Router:
+    def __init__(
+        self,
+        config: RouterConfig,
+        own_id: PeerId,
+        rng: random.Random,
+        scores: Scores | None = None,
+        thresholds: Thresholds | None = None,
+    ) -> None:
+        """Raises ConfigError where the configuration cannot work."""
+        config.check()
+        self._params = config.params
+        self._context = Context(
+            config, own_id, rng, scores or NeutralScores(), thresholds or Thresholds()
+        )
+        self._context.thresholds.check()
+        self._seen = SeenCache(self._params.seen_ttl, self._params.seen_capacity)
+        self._mesh = Mesh(self._context)
+        self._gossip = LazyGossip(self._context, self._mesh, self._seen)
+        self._intake = Intake(self._context, self._mesh, self._gossip, self._seen)
+        self._epoch = 0
+
+    def handle(self, event: Event, now: float) -> list[Action]:  # noqa: C901, a flat dispatch
+        """Take one event; return everything that follows from it, in order.
+
+        Raises LocalError, with nothing changed, for a command that makes no sense.
+        """
+        match event:
+            case FrameReceived(peer, frame):
+                self._on_frame(peer, frame, now)
+            case SignatureChecked():
+                self._intake.on_signature(event, now)
+            case Validated():
+                self._intake.on_validated(event, now)
+            case Publish():
+                self._publish(event, now)
+            case TimerFired(timer):
+                if timer.epoch == self._epoch:
+                    self._heartbeat(now)
+            case FramesDropped():
+                self._on_dropped(event)
+            case PeerConnected():
+                self._on_connected(event, now)
+            case PeerDisconnected(peer):
+                self._on_disconnected(peer, now)
+            case RecordLearnt(peer, envelope):
+                known = self._context.peers.get(peer)
+                if known is not None and len(envelope) <= MAX_PEER_RECORD:
+                    known.record = envelope
+            case Subscribe(topic):
+                self._subscribe(topic, now)
+            case Unsubscribe(topic):
+                self._unsubscribe(topic, now)
+            case AddDirectPeer(peer, addresses):
+                self._context.direct[peer] = addresses
+                self._mesh.on_made_direct(peer, now)
+                self._dial_direct([peer])
+            case RemoveDirectPeer(peer):
+                self._context.direct.pop(peer, None)
+            case Start():
+                self._arm(now + self._params.heartbeat_delay)
+            case Stop():
+                self._epoch += 1
+                for topic in self._mesh.topics():
+                    self._unsubscribe(topic, now)
+        return self._context.drain()
+
+    def statistics(self) -> Statistics:
+        mesh, fanout = self._mesh.snapshot()
+        return Statistics(
+            peers=tuple(peer.id for peer in self._context.peers),
+            subscribers=self._context.peers.topics(),
+            mesh=mesh,
+            fanout=fanout,
+            counters=dict(self._context.counters),
+            heartbeats=self._context.ticks,
+            seen=len(self._seen),
+            cached=len(self._gossip.cache),
+            cached_bytes=self._gossip.cache.bytes,
+            pending=self._intake.pending,
+            backoffs=len(self._mesh.backoffs),
+            promises=len(self._gossip.promises),
+        )
+
+    # Peers
+
+    def _on_connected(self, event: PeerConnected, now: float) -> None:
+        context = self._context
+        if event.peer in context.peers:
+            raise LocalError("PeerConnected twice for one peer: send PeerDisconnected in between")
+        context.peers.add(Peer(event.peer, event.protocol, event.outbound))
+        context.scores.connected(event.peer, event.address, now)
+        context.emit(PeerJoined(event.peer, event.protocol, event.outbound))
+        topics = self._mesh.topics()
+        if topics:  # the hello: all our subscriptions, in one frame
+            context.tell(event.peer).subscriptions.update(dict.fromkeys(topics, True))
+
+    def _on_disconnected(self, peer: PeerId, now: float) -> None:
+        context = self._context
+        if context.peers.remove(peer) is None:
+            return
+        self._mesh.on_disconnected(peer)
+        context.forget(peer)
+        context.scores.disconnected(peer, now)
+        context.emit(PeerLeft(peer))
+
+    def _on_frame(self, sender: PeerId, frame: bytes, now: float) -> None:
+        context = self._context
+        peer = context.peers.get(sender)
+        if peer is None:
+            context.drop(drops.UNKNOWN_PEER, sender)
+            return
+        graylist = context.thresholds.graylist
+        if sender not in context.direct and context.scores.score(sender, now) < graylist:
+            context.drop(drops.GRAYLISTED, sender)
+            return
+        try:
+            rpc = decode_frame(frame)
+        except RemoteError:
+            context.drop(drops.MALFORMED_FRAME, sender)
+            return
+        for subscription in rpc.subscriptions:
+            self._on_subscription(peer, subscription.topic, subscription.subscribe, now)
+        for raw in rpc.publish:
+            self._intake.receive(raw, sender, now)
+        if rpc.HasField("control"):
+            self._on_control(peer, rpc, now)
+
+    def _on_subscription(self, peer: Peer, topic: str, subscribe: bool, now: float) -> None:
+        context = self._context
+        try:
+            check_topic(topic)
+        except LocalError:
+            context.drop(drops.MALFORMED_FRAME, peer.id)
+            return
+        if subscribe == (topic in peer.topics):
+            return
+        if not subscribe:
+            context.peers.unsubscribe(peer, topic)
+            self._mesh.on_unsubscribed(peer, topic, now)
+        elif context.peers.subscribe(peer, topic):
+            self._mesh.on_subscribed(peer, topic, now)
+        else:
+            context.drop(drops.TOO_MANY_TOPICS, peer.id)
+            return
+        context.emit(PeerSubscribed(peer.id, topic, subscribe))
+
+    def _on_control(self, peer: Peer, rpc: Rpc, now: float) -> None:
+        if not peer.protocol.has_mesh:
+            self._context.drop(drops.NOT_A_MESH_PEER, peer.id)
+            return
+        control = rpc.control
+        if control.ihave:
+            self._gossip.on_ihave(peer, control.ihave, now)
+        if control.iwant:
+            self._gossip.on_iwant(peer, control.iwant, now)
+        if control.graft:
+            self._mesh.on_graft(peer, control.graft, now)
+        if control.prune:
+            self._mesh.on_prune(peer, control.prune, now)
+        if control.idontwant:
+            self._gossip.on_idontwant(peer, control.idontwant)
+
+    def _on_dropped(self, event: FramesDropped) -> None:
+        self._context.drop(drops.SLOW_PEER, event.peer, count=event.count)
+        peer = self._context.peers.get(event.peer)
+        if peer is None:
+            return
+        for frame in event.control:
+            if len(peer.lost_control) < MAX_LOST_CONTROL:
+                peer.lost_control.append(frame)
+
+    def _repeat_lost_control(self, peer: Peer) -> None:
+        """Say again what a full queue lost, as far as it still holds."""
+        lost, peer.lost_control = peer.lost_control, []
+        for frame in lost:
+            rpc = decode_frame(frame)
+            for subscription in rpc.subscriptions:
+                topic = subscription.topic
+                self._context.tell(peer.id).subscriptions[topic] = self._mesh.joined(topic)
+            self._mesh.say_again(
+                peer,
+                [graft.topic for graft in rpc.control.graft],
+                [prune.topic for prune in rpc.control.prune],
+            )
+
+    # Commands
+
+    def _subscribe(self, topic: str, now: float) -> None:
+        check_topic(topic)
+        if self._mesh.joined(topic):
+            return
+        for peer in self._context.peers:
+            self._context.tell(peer.id).subscriptions[topic] = True
+        self._mesh.join(topic, now)
+
+    def _unsubscribe(self, topic: str, now: float) -> None:
+        if not self._mesh.joined(topic):
+            return
+        for peer in self._context.peers:
+            self._context.tell(peer.id).subscriptions[topic] = False
+        self._mesh.leave(topic, now)
+
+    def _publish(self, command: Publish, now: float) -> None:
+        context, message = self._context, command.message
+        topic = message.topic
+        params = context.config.topic(topic)
+        message_id = params.message_id(message)
+
+        def answer(peers: tuple[PeerId, ...] = (), problem: str = "") -> None:
+            context.emit(Published(command.ticket, message_id, peers, problem))
+
+        if len(message.raw) > params.max_message_size:
+            limit = params.max_message_size
+            answer(problem=f"{len(message.raw)} bytes on the wire, the topic's limit is {limit}")
+            return
+        if message_id in self._seen:
+            answer(problem="a message with this id was published or received before")
+            return
+        self._seen.add(message_id, now)
+        self._gossip.promises.fulfil(message_id)
+        self._gossip.cache.put(message_id, message)
+        peers = tuple(self._publish_targets(topic, message_id, now))
+        if peers:
+            context.emit(SendMessage(peers, message_id, message_frame(message.raw), Lane.OWN))
+            answer(peers)
+        else:
+            answer(problem="no connected peer is subscribed to the topic and would take it")
+        context.count("messages published")
+        if self._mesh.joined(topic):
+            context.emit(Deliver(message, message_id, command.payload, context.own_id, {}))
+
+    def _publish_targets(self, topic: str, message_id: bytes, now: float) -> list[PeerId]:
+        context = self._context
+        if self._params.flood_publish:
+            chosen = {
+                peer.id: None
+                for peer in context.peers.subscribed(topic)
+                if peer.id in context.direct
+                or context.scores.score(peer.id, now) >= context.thresholds.publish
+            }
+            return self._intake.willing(chosen, message_id)
+        targets = self._intake.targets(topic, message_id, now)
+        if self._mesh.joined(topic):
+            return targets
+        fanout = dict.fromkeys((*targets, *self._mesh.fanout_for(topic, now)))
+        return self._intake.willing(fanout, message_id)
+
+    # Time
+
+    def _arm(self, at: float) -> None:
+        self._context.emit(SetTimer(Timer("heartbeat", self._epoch), at))
+
+    def _heartbeat(self, now: float) -> None:
+        context = self._context
+        context.ticks += 1
+        self._gossip.heartbeat_counters(now)
+        if context.ticks % self._params.direct_connect_ticks == 0:
+            self._dial_direct(list(context.direct))
+        for peer in context.peers:
+            if peer.lost_control:
+                self._repeat_lost_control(peer)
+        self._mesh.maintain(now)
+        self._gossip.advertise(now)
+        self._seen.expire(now)
+        self._arm(now + self._params.heartbeat_interval)
+
+    def _dial_direct(self, peers: list[PeerId]) -> None:
+        for peer in peers:
+            if peer not in self._context.peers:
+                self._context.emit(Connect(peer, self._context.direct[peer]))

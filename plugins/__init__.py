@@ -1,0 +1,1 @@
+"""What a chain adds: hook specifications, their registry and the built-in plugins."""

@@ -1,0 +1,1 @@
+"""Who is trusted: peer scores and the thresholds they are held against."""

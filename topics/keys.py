@@ -1,0 +1,161 @@
+"""Identities: key pairs, their libp2p encoding, and the peer ids made from them.
+
+Source: libp2p specs, ``peer-ids/peer-ids.md``. Ed25519 goes through libsodium
+and secp256k1 through libsecp256k1; both release the GIL while they compute.
+RSA and ECDSA keys are verified, for peers that have one, never made.
+"""
+
+import hashlib
+from enum import IntEnum
+from typing import TypeAlias
+
+import base58
+import coincurve
+import msgspec
+import nacl.bindings
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from nacl.exceptions import CryptoError
+
+from bruit.topics.errors import LocalError, RemoteError
+
+PeerId: TypeAlias = bytes  # the multihash, as it stands in the `from` field of a message
+
+MAX_INLINE_KEY = 42  # bytes of encoded key that still go into the id itself (peer-ids.md)
+MAX_PUBLIC_KEY = 2048  # bytes of encoded key taken from a peer: an 8192-bit RSA key is 1,100
+MAX_PEER_ID = 64  # bytes; identity multihashes end at 44, SHA-256 ones are 34
+_IDENTITY, _SHA2_256 = 0x00, 0x12  # multihash codes
+
+
+class KeyType(IntEnum):
+    """Key types of ``peer-ids.md``, with their numbers on the wire."""
+
+    RSA = 0
+    ED25519 = 1
+    SECP256K1 = 2
+    ECDSA = 3
+
+
+def peer_id_text(peer: PeerId) -> str:
+    """The base58 form that people read and addresses carry."""
+    return base58.b58encode(peer).decode()
+
+
+def peer_id_from_text(text: str) -> PeerId:
+    """Inverse of `peer_id_text`. Raises LocalError when ``text`` is no peer id."""
+    try:
+        peer = base58.b58decode(text)
+    except ValueError:
+        peer = b""
+    if not is_peer_id(peer):
+        raise LocalError(f"{text!r} is not a peer id: expected base58 such as 12D3KooW… or Qm…")
+    return peer
+
+
+def is_peer_id(peer: bytes) -> bool:
+    """Whether the bytes are a multihash that a peer id may be."""
+    if not 2 < len(peer) <= MAX_PEER_ID or peer[1] != len(peer) - 2:
+        return False
+    return peer[0] == _IDENTITY or (peer[0] == _SHA2_256 and len(peer) == 34)
+
+
+class PublicKey(msgspec.Struct, frozen=True):
+    """A public key: ``kind`` and the bytes that ``peer-ids.md`` prescribes for it."""
+
+    kind: KeyType
+    raw: bytes
+
+    def encode(self) -> bytes:
+        """The deterministic protobuf form: field 1 the type, field 2 the bytes."""
+        return bytes((0x08, self.kind, 0x12)) + _uvarint(len(self.raw)) + self.raw
+
+    def peer_id(self) -> PeerId:
+        encoded = self.encode()
+        if len(encoded) <= MAX_INLINE_KEY:
+            return bytes((_IDENTITY, len(encoded))) + encoded
+        return bytes((_SHA2_256, 32)) + hashlib.sha256(encoded).digest()
+
+    def verify(self, data: bytes, signature: bytes) -> bool:
+        """Whether ``signature`` over ``data`` is by this key. Never raises."""
+        try:
+            match self.kind:
+                case KeyType.ED25519:
+                    if len(signature) != nacl.bindings.crypto_sign_BYTES:
+                        return False
+                    nacl.bindings.crypto_sign_open(signature + data, self.raw)
+                    return True
+                case KeyType.SECP256K1:
+                    return coincurve.PublicKey(self.raw).verify(signature, data)
+                case KeyType.RSA | KeyType.ECDSA:
+                    return _verify_x509(self, data, signature)
+        except (ValueError, TypeError, InvalidSignature, CryptoError):
+            return False
+
+
+def _verify_x509(key: PublicKey, data: bytes, signature: bytes) -> bool:
+    public = serialization.load_der_public_key(key.raw)
+    if isinstance(public, rsa.RSAPublicKey) and key.kind is KeyType.RSA:
+        public.verify(signature, data, padding.PKCS1v15(), hashes.SHA256())
+        return True
+    if isinstance(public, ec.EllipticCurvePublicKey) and key.kind is KeyType.ECDSA:
+        public.verify(signature, data, ec.ECDSA(hashes.SHA256()))
+        return True
+    return False
+
+
+def decode_public_key(encoded: bytes) -> PublicKey:
+    """Parse the protobuf form. Raises RemoteError on anything but the canonical encoding."""
+    if len(encoded) > MAX_PUBLIC_KEY:
+        raise RemoteError(f"public key of {len(encoded)} bytes: the limit is {MAX_PUBLIC_KEY}")
+    if len(encoded) >= 5 and encoded[0] == 0x08 and encoded[1] <= 3 and encoded[2] == 0x12:
+        length_size = 1 if encoded[3] < 0x80 else 2
+        key = PublicKey(KeyType(encoded[1]), encoded[3 + length_size :])
+        if key.encode() == encoded:
+            return key
+    raise RemoteError(f"public key {encoded[:8].hex()}… is not the encoding of peer-ids.md")
+
+
+def public_key_of(peer: PeerId) -> PublicKey | None:
+    """The key inside an identity peer id, or None where the id is only a hash."""
+    if len(peer) < 2 or peer[0] != _IDENTITY or peer[1] != len(peer) - 2:
+        return None
+    try:
+        return decode_public_key(peer[2:])
+    except RemoteError:
+        return None
+
+
+class PrivateKey(msgspec.Struct, frozen=True):
+    """A node's identity. ``secret`` is 32 bytes: an Ed25519 seed or a secp256k1 scalar."""
+
+    kind: KeyType
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        if self.kind not in (KeyType.ED25519, KeyType.SECP256K1) or len(self.secret) != 32:
+            raise LocalError("a private key is 32 bytes of kind ed25519 or secp256k1")
+
+    def __repr__(self) -> str:
+        return f"PrivateKey({self.kind.name}, hidden)"
+
+    def public_key(self) -> PublicKey:
+        if self.kind is KeyType.ED25519:
+            return PublicKey(self.kind, nacl.bindings.crypto_sign_seed_keypair(self.secret)[0])
+        return PublicKey(self.kind, coincurve.PrivateKey(self.secret).public_key.format())
+
+    def sign(self, data: bytes) -> bytes:
+        """64 bytes for Ed25519, DER over SHA-256 for secp256k1."""
+        if self.kind is KeyType.ED25519:
+            pair = nacl.bindings.crypto_sign_seed_keypair(self.secret)
+            return nacl.bindings.crypto_sign(data, pair[1])[:64]
+        return coincurve.PrivateKey(self.secret).sign(data)
+
+
+def _uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

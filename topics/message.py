@@ -1,0 +1,163 @@
+"""The pubsub message: its bytes, its signature and its id.
+
+Source: libp2p specs, ``pubsub/README.md`` ("The Message", "Message Signing",
+"Message Identification"). A message keeps the bytes it came as, so that what is
+forwarded is what was received, to the bit.
+"""
+
+import hashlib
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from bruit.topics.errors import LocalError, RemoteError
+from bruit.topics.keys import (
+    PeerId,
+    PrivateKey,
+    PublicKey,
+    decode_public_key,
+    is_peer_id,
+    public_key_of,
+)
+from bruit.topics.message_pb2 import PubsubMessage
+from bruit.topics.names import MAX_TOPIC_BYTES, check_topic
+
+SIGN_PREFIX = b"libp2p-pubsub:"  # pubsub/README.md, "Message Signing"
+SEQNO_BYTES = 8  # 64-bit big-endian, same place
+MAX_SIGNATURE = 1024  # bytes: RSA-8192, the largest that go and rust produce
+MAX_SEQNO = 64  # bytes taken from a peer; implementations send 8
+
+
+class SignaturePolicy(Enum):
+    """``pubsub/README.md``, "Signature Policy Options"."""
+
+    STRICT_SIGN = "strict-sign"  # author, seqno and a valid signature, or nothing
+    STRICT_NO_SIGN = "strict-no-sign"  # none of the four fields may be there
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message, parsed, and ``raw``, its bytes on the wire."""
+
+    topic: str
+    data: bytes
+    author: PeerId  # empty under STRICT_NO_SIGN
+    seqno: bytes  # empty under STRICT_NO_SIGN
+    signature: bytes
+    key: bytes  # encoded public key, empty when the author's id contains it
+    raw: bytes
+
+
+MessageIdFunction = Callable[[Message], bytes]
+
+
+def id_from_origin(message: Message) -> bytes:
+    """Author and seqno joined: the specification's default. Useless without signatures."""
+    return message.author + message.seqno
+
+
+def id_from_content(message: Message) -> bytes:
+    """SHA-256 over topic length (4 bytes, big-endian), topic and data: said twice is said once."""
+    topic = message.topic.encode()
+    return hashlib.sha256(len(topic).to_bytes(4, "big") + topic + message.data).digest()
+
+
+def decode_message(raw: bytes) -> Message:
+    """Parse the bytes of a published message. Raises RemoteError; checks no signature."""
+    parsed = PubsubMessage()
+    try:
+        parsed.ParseFromString(raw)
+        topic = parsed.topic
+    except (DecodeError, UnicodeDecodeError) as problem:
+        raise RemoteError(f"message of {len(raw)} bytes does not parse: {problem}") from None
+    if not 0 < len(topic) <= MAX_TOPIC_BYTES:
+        raise RemoteError(f"topic of {len(topic)} characters: a name has 1 to {MAX_TOPIC_BYTES}")
+    return Message(
+        topic, parsed.data, parsed.author, parsed.seqno, parsed.signature, parsed.key, raw
+    )
+
+
+def policy_fault(message: Message, policy: SignaturePolicy) -> str | None:
+    """What the policy forbids in ``message``, as a drop reason, before any cryptography."""
+    if policy is SignaturePolicy.STRICT_NO_SIGN:
+        if message.author or message.seqno or message.signature or message.key:
+            return "unexpected auth info"
+        return None
+    if not message.signature:
+        return "missing signature"
+    if not message.author or not message.seqno:
+        return "missing author or seqno"
+    if (
+        len(message.signature) > MAX_SIGNATURE
+        or len(message.seqno) > MAX_SEQNO
+        or not is_peer_id(message.author)
+    ):
+        return "malformed auth info"
+    return None
+
+
+def signature_valid(message: Message) -> bool:
+    """Whether the author signed ``message``. Costs 25 to 60 µs at 1 KB; never raises."""
+    key = _author_key(message)
+    if key is None:
+        return False
+    unsigned = PubsubMessage()
+    unsigned.ParseFromString(message.raw)
+    unsigned.ClearField("signature")
+    unsigned.ClearField("key")
+    return key.verify(
+        SIGN_PREFIX + unsigned.SerializeToString(deterministic=True), message.signature
+    )
+
+
+def _author_key(message: Message) -> PublicKey | None:
+    inline = public_key_of(message.author)
+    if not message.key:
+        return inline
+    try:
+        key = decode_public_key(message.key)
+    except RemoteError:
+        return None
+    return key if key.peer_id() == message.author else None
+
+
+class Author:
+    """Makes the messages of one node: counts seqnos and signs.
+
+    ``first_seqno`` must exceed every number the identity used before; a driver
+    hands in wall-clock nanoseconds, as go-libp2p-pubsub does.
+    """
+
+    def __init__(self, key: PrivateKey, policy: SignaturePolicy, first_seqno: int) -> None:
+        self._key = key
+        self._policy = policy
+        self._seqno = first_seqno
+        public = key.public_key()
+        self.peer_id: PeerId = public.peer_id()
+
+    def write(self, topic: str, data: bytes) -> Message:
+        """A complete message on ``topic``. Raises LocalError for an impossible topic name."""
+        check_topic(topic)
+        body = PubsubMessage(data=data, topic=topic)
+        if self._policy is SignaturePolicy.STRICT_SIGN:
+            body.author = self.peer_id
+            body.seqno = self._seqno.to_bytes(SEQNO_BYTES, "big")
+            self._seqno += 1
+            body.signature = self._key.sign(
+                SIGN_PREFIX + body.SerializeToString(deterministic=True)
+            )
+        return Message(
+            topic, data, body.author, body.seqno, body.signature, b"", body.SerializeToString()
+        )
+
+
+MESSAGE_IDS: dict[str, MessageIdFunction] = {"origin": id_from_origin, "content": id_from_content}
+
+
+def message_id_function(name: str) -> MessageIdFunction:
+    """The id function with that configuration name. Raises LocalError for an unknown one."""
+    try:
+        return MESSAGE_IDS[name]
+    except KeyError:
+        raise LocalError(f"message id {name!r}: use one of {', '.join(MESSAGE_IDS)}") from None
