@@ -145,6 +145,10 @@ class Router:
                     self._unsubscribe(topic, now)
         return self._context.drain()
 
+    def subscribers(self, topic: str) -> tuple[PeerId, ...]:
+        """The connected peers that are subscribed to a topic."""
+        return tuple(peer.id for peer in self._context.peers.subscribed(topic))
+
     def statistics(self) -> Statistics:
         mesh, fanout = self._mesh.snapshot()
         return Statistics(

@@ -1,0 +1,1 @@
+"""The driver over trio and py-libp2p: the machines on real sockets."""

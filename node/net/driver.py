@@ -1,0 +1,216 @@
+"""The driver: hands events to the router and carries out what it wants.
+
+    socket ─▶ Streams ─▶ FrameReceived ─┐                 ┌─▶ Link queues ─▶ socket
+    signature threads ─▶ SignatureChecked ├─▶ Router.handle ─┼─▶ Judging (threads)
+    validator threads ─▶ Validated ───────┤                 ├─▶ deliveries, reports
+    clock ─▶ TimerFired, commands ────────┘                 └─▶ timers, Dialer
+
+It keeps no protocol state and makes no protocol decision. Nothing that it does
+for an action waits: what cannot be queued is dropped, counted and told to the
+router.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+import msgspec
+import trio
+from libp2p.abc import IHost, IPeerStore
+from libp2p.peer.id import ID
+
+from bruit.node.gossip.actions import (
+    Action,
+    CancelQueued,
+    CheckSignature,
+    Connect,
+    Deliver,
+    Dropped,
+    Grafted,
+    Lane,
+    PeerJoined,
+    PeerLeft,
+    PeerSubscribed,
+    Pruned,
+    Published,
+    Rejected,
+    Report,
+    SendControl,
+    SendMessage,
+    SetTimer,
+    Validate,
+)
+from bruit.node.gossip.events import (
+    Event,
+    FramesDropped,
+    Publish,
+    RecordLearnt,
+    Start,
+    Stop,
+    Timer,
+    TimerFired,
+)
+from bruit.node.gossip.router import Router, Statistics
+from bruit.node.net.dialer import Dialer
+from bruit.node.net.judging import Judging
+from bruit.node.net.streams import Streams
+from bruit.plugins.pipeline import TopicPipeline
+from bruit.topics.keys import PeerId
+from bruit.topics.message import Message
+
+PATIENCE = 1.0  # seconds a publisher waits for one slow peer before leaving it behind; guess
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a publication."""
+
+    message_id: bytes
+    peers: tuple[PeerId, ...]  # it was queued for these
+    dropped: tuple[PeerId, ...]  # these were to have it, but their queues were full
+    problem: str = ""  # why it was queued for nobody
+
+
+class Driver:
+    """One router on one host. ``on_delivery`` and ``on_report`` must not block."""
+
+    def __init__(
+        self,
+        host: IHost,
+        router: Router,
+        pipelines: Mapping[str, TopicPipeline],
+        dialer: Dialer,
+        max_frame: int,
+        max_peers: int,
+        on_delivery: Callable[[Deliver], None],
+        on_report: Callable[[Report], None],
+    ) -> None:
+        self._host = host
+        self._router = router
+        self._dialer = dialer
+        self._on_delivery = on_delivery
+        self._on_report = on_report
+        self.judging = Judging(self.feed, pipelines)
+        self.streams = Streams(host, self.judging, self.feed, max_frame, max_peers)
+        self._events: deque[Event] = deque()
+        self._feeding = False
+        self._last_ticket = 0
+        self._outcomes: dict[int, Published] = {}
+        self._full: list[PeerId] = []  # whose queue refused the message being published
+        self._nursery: trio.Nursery | None = None
+        self._recorded: dict[PeerId, None] = {}  # peers whose signed record the router has
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. The host must be running."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self.judging.run)
+            await nursery.start(self._dialer.run)
+            await nursery.start(self.streams.run)
+            self.feed(Start())
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    async def stop(self, grace: float) -> None:
+        """Leave all topics and let the queues empty, for at most ``grace`` seconds."""
+        self.feed(Stop())
+        with trio.move_on_after(grace):
+            async with trio.open_nursery() as nursery:
+                for link in list(self.streams.links.values()):
+                    nursery.start_soon(link.flush)
+
+    def feed(self, event: Event) -> None:
+        """Hand an event to the router and carry out all that follows, in order."""
+        self._events.append(event)
+        if self._feeding:
+            return
+        self._feeding = True
+        try:
+            while self._events:
+                for action in self._router.handle(self._events.popleft(), trio.current_time()):
+                    self._carry_out(action)
+        finally:
+            self._feeding = False
+
+    async def publish(self, message: Message, payload: bytes) -> Outcome:
+        """Send an own message; waits for room, first, in the queues of those who keep up."""
+        for peer in self._router.subscribers(message.topic):
+            link = self.streams.links.get(peer)
+            if link is not None:
+                await link.wait_for_room(len(message.raw), PATIENCE)
+        self._last_ticket += 1
+        ticket = self._last_ticket
+        self._full.clear()
+        self.feed(Publish(ticket, message, payload))
+        published, dropped = self._outcomes.pop(ticket), tuple(self._full)
+        await trio.lowlevel.checkpoint()  # let the writers begin
+        reached = tuple(peer for peer in published.peers if peer not in dropped)
+        problem = published.problem
+        if dropped and not reached:
+            problem = "the send queue of every peer is full: publish more slowly"
+        return Outcome(published.message_id, reached, dropped, problem)
+
+    def subscribers(self, topic: str) -> tuple[PeerId, ...]:
+        return self._router.subscribers(topic)
+
+    def statistics(self) -> Statistics:
+        return self._router.statistics()
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case SendMessage():
+                self._send_message(action)
+            case CheckSignature():
+                self.judging.check_signature(action)
+            case Deliver():
+                self._on_delivery(action)
+            case Validate():
+                self.judging.validate(action)
+            case SendControl(peer, frame):
+                link = self.streams.links.get(peer)
+                if link is not None and not link.send_control(frame):
+                    self._events.append(FramesDropped(peer, 1, (frame,)))
+            case CancelQueued(peer, message_ids):
+                link = self.streams.links.get(peer)
+                if link is not None:
+                    link.queue.cancel(message_ids)
+            case SetTimer(timer, at):
+                if self._nursery is not None:
+                    self._nursery.start_soon(self._fire, timer, at)
+            case Connect():
+                self._dialer.once(action)
+            case Published():
+                self._outcomes[action.ticket] = action
+            case PeerJoined() | PeerSubscribed() | Grafted() | Pruned() | Rejected() | Dropped():
+                self._on_report(action)
+            case PeerLeft(peer):
+                self._recorded.pop(peer, None)
+                self._on_report(action)
+            case _:
+                assert_never(action)
+
+    def _send_message(self, action: SendMessage) -> None:
+        links = self.streams.links
+        for peer in action.peers:
+            link = links.get(peer)
+            if link is None or not link.send_message(action.message_id, action.frame, action.lane):
+                if action.lane is Lane.OWN:
+                    self._full.append(peer)
+                self._events.append(FramesDropped(peer, 1))
+
+    async def _fire(self, timer: Timer, at: float) -> None:
+        await trio.sleep_until(at)
+        self._learn_records()
+        self.feed(TimerFired(timer))
+
+    def _learn_records(self) -> None:
+        """Hand the router the signed records that identify has brought meanwhile."""
+        store: IPeerStore = self._host.get_peerstore()
+        for peer in self.streams.links:
+            if peer not in self._recorded:
+                envelope = store.get_peer_record(ID(peer))
+                if envelope is not None:
+                    self._recorded[peer] = None
+                    self.feed(RecordLearnt(peer, envelope.marshal_envelope()))

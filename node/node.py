@@ -1,0 +1,298 @@
+"""A node: host, router, plugins and what the application holds of them."""
+
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+import trio
+from libp2p.abc import IHost
+from multiaddr import Multiaddr
+
+from bruit.node.config import NodeConfig, load_config, router_config
+from bruit.node.gossip.actions import Deliver, PeerSubscribed, Report
+from bruit.node.gossip.events import AddDirectPeer, Subscribe, Unsubscribe
+from bruit.node.gossip.router import Router, Statistics
+from bruit.node.identity import load_key_file, new_key
+from bruit.node.net.dialer import Dialer
+from bruit.node.net.driver import Driver, Outcome
+from bruit.node.net.host import new_host, parse_address
+from bruit.node.net.link import Traffic
+from bruit.node.reports import DialFailed, NodeReport, PluginFailed, ReportFeed
+from bruit.node.subscription import Received, Subscription
+from bruit.plugins.pipeline import TopicPipeline
+from bruit.plugins.registry import PluginRegistry, PluginStatus
+from bruit.topics.errors import LocalError
+from bruit.topics.keys import PeerId, PrivateKey, peer_id_text
+from bruit.topics.message import Author
+from bruit.topics.validation import Verdict
+
+
+class PeerTraffic(msgspec.Struct, frozen=True):
+    """Bytes and frames over a peer's pubsub streams, and what waits to be sent to it."""
+
+    bytes_in: int
+    bytes_out: int
+    frames_in: int
+    frames_out: int
+    queued_bytes: int = 0
+
+
+class NodeStatistics(msgspec.Struct, frozen=True):
+    """A snapshot of a node. Counters count from its start."""
+
+    router: Statistics
+    traffic: PeerTraffic  # all peers, gone ones included
+    peers: dict[PeerId, PeerTraffic]  # connected ones
+    stream_faults: dict[str, int]  # why streams ended, counted
+    subscribers_lost: int  # messages that slow subscribers did not get
+    plugins: tuple[PluginStatus, ...]
+
+
+class Node:
+    """A gossipsub node, to be used as an async context manager under trio.
+
+    ``config`` is a `NodeConfig`, or the path of a TOML file, whose
+    ``identity.key_file`` is then read. ``key`` overrides that; without either
+    the node has a new identity each time. ``plugins`` are plugin classes that
+    no installed package brings, by the name that the configuration uses.
+
+    Raises ConfigError or LocalError before anything is started.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig | str | os.PathLike[str],
+        key: PrivateKey | None = None,
+        *,
+        plugins: Mapping[str, type] = {},
+    ) -> None:
+        if not isinstance(config, NodeConfig):
+            loaded = load_config(Path(config), os.environ, ())
+            config, key = loaded.config, key or load_key_file(loaded.key_path)
+        config.check()
+        self._config = config
+        self._key = key or new_key()
+        self.peer_id: PeerId = self._key.public_key().peer_id()
+        self._registry = PluginRegistry.discover(
+            config.plugins, max_failures=config.plugin_limits.max_failures, extra=plugins
+        )
+        self._pipelines: dict[str, TopicPipeline] = {
+            name: self._registry.topic_pipeline(
+                name,
+                codec=topic.codec,
+                validator=topic.validator,
+                max_size=topic.max_decoded_size,
+            )
+            for name, topic in config.topics.items()
+            if topic.plugins
+        }
+        self._router_config = router_config(config)
+        self._subscriptions: dict[str, dict[Subscription, None]] = {}
+        self._lost = 0
+        self._feed = ReportFeed()
+        self._changed = trio.lowlevel.ParkingLot()  # whoever waits for peers
+        self._host: IHost | None = None
+        self._driver: Driver | None = None
+        self._dialer: Dialer | None = None
+        self._author: Author | None = None
+        self._running = AsyncExitStack()
+
+    @property
+    def peer_id_text(self) -> str:
+        return peer_id_text(self.peer_id)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where others reach this node: full multiaddrs, ending in /p2p/ and its id."""
+        return [str(address) for address in self._started_host().get_addrs()]
+
+    # Life
+
+    async def __aenter__(self) -> "Node":
+        await self._running.__aenter__()
+        try:
+            await self._running.enter_async_context(self._run())
+        except BaseException as problem:
+            await self._running.__aexit__(type(problem), problem, problem.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._running.__aexit__(kind, error, traceback)
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        config, rng = self._config, random.Random(os.urandom(32))
+        host = new_host(self._key, config.network.max_peers, config.network.announce)
+        router = Router(
+            self._router_config, self.peer_id, rng, thresholds=config.scoring.thresholds
+        )
+        dialer = Dialer(host, rng, self._on_dial_failure)
+        driver = Driver(
+            host,
+            router,
+            self._pipelines,
+            dialer,
+            self._router_config.max_frame(),
+            config.network.max_peers,
+            self._on_delivery,
+            self._on_report,
+        )
+        # Seqnos must grow over restarts: wall-clock nanoseconds, as in go-libp2p-pubsub.
+        self._author = Author(self._key, self._router_config.signature_policy, time.time_ns())
+        listen = [Multiaddr(address) for address in config.network.listen]
+        async with host.run(listen_addrs=listen), trio.open_nursery() as nursery:
+            self._host, self._driver, self._dialer = host, driver, dialer
+            await nursery.start(driver.run)
+            for name, topic in config.topics.items():
+                if topic.subscribe:
+                    driver.feed(Subscribe(name))
+            self._dial_configured(driver, dialer)
+            try:
+                yield
+            finally:
+                with trio.CancelScope(shield=True):
+                    await driver.stop(config.shutdown.grace)
+                self._close()
+                nursery.cancel_scope.cancel()
+
+    def _dial_configured(self, driver: Driver, dialer: Dialer) -> None:
+        network = self._config.network
+        for index, text in enumerate(network.peers):
+            peer, address = parse_address(text, f"network.peers[{index}]")
+            dialer.keep(peer, [address])
+        for index, text in enumerate(network.direct_peers):
+            peer, address = parse_address(text, f"network.direct_peers[{index}]")
+            driver.feed(AddDirectPeer(peer, (str(address),)))
+
+    def _close(self) -> None:
+        self._host = self._driver = self._dialer = None
+        for subscriptions in list(self._subscriptions.values()):
+            for subscription in list(subscriptions):
+                subscription.close()
+        self._feed.close()
+
+    def _started_host(self) -> IHost:
+        if self._host is None:
+            raise LocalError("the node is not running: use it inside `async with`")
+        return self._host
+
+    def _started_driver(self) -> Driver:
+        self._started_host()
+        assert self._driver is not None  # set and cleared together with the host
+        return self._driver
+
+    # Messages
+
+    def subscribe(self, topic: str) -> Subscription:
+        """Join a topic and receive its messages from now on. Raises LocalError for a bad name."""
+        self._started_driver().feed(Subscribe(topic))
+        subscription = Subscription(topic, self._unsubscribe)
+        self._subscriptions.setdefault(topic, {})[subscription] = None
+        return subscription
+
+    def _unsubscribe(self, subscription: Subscription) -> None:
+        topic = subscription.topic
+        subscriptions = self._subscriptions.get(topic, {})
+        if subscriptions.pop(subscription, self) is self or subscriptions:
+            return
+        del self._subscriptions[topic]
+        configured = self._config.topics.get(topic)
+        if self._driver is not None and (configured is None or not configured.subscribe):
+            self._driver.feed(Unsubscribe(topic))
+
+    async def publish(self, topic: str, data: bytes) -> Outcome:
+        """Judge, encode, sign and send ``data``; say who it was queued for, or why for nobody.
+
+        Waits where the peers' queues are full, a slow peer excepted. Raises
+        PluginError when the topic's codec or validator fails.
+        """
+        driver = self._started_driver()
+        assert self._author is not None  # set before the driver
+        wire = data
+        pipeline = self._pipelines.get(topic)
+        if pipeline is not None:
+            validation = await driver.judging.in_thread(pipeline.check, data)
+            if validation.verdict is not Verdict.ACCEPT:
+                problem = f"not valid on this topic: {validation.reason}"
+                return Outcome(b"", (), (), problem)
+            wire = await driver.judging.in_thread(pipeline.encode, data)
+        return await driver.publish(self._author.write(topic, wire), data)
+
+    async def wait_for_peers(self, topic: str, count: int = 1) -> None:
+        """Wait until so many connected peers are subscribed to a topic."""
+        while len(self._started_driver().subscribers(topic)) < count:
+            await self._changed.park()
+
+    async def connect(self, address: str) -> None:
+        """Dial a full multiaddr once. Raises ConfigError for a bad one, LocalError on failure."""
+        self._started_host()
+        assert self._dialer is not None  # set and cleared together with the host
+        peer, dialable = parse_address(address, "address")
+        await self._dialer.dial(peer, [dialable])
+
+    # Reports
+
+    def reports(self) -> AsyncIterator[NodeReport]:
+        """Everything that happens from now on: peers, grafts, rejections, drops, failures."""
+        return self._feed.listen()
+
+    def statistics(self) -> NodeStatistics:
+        driver = self._started_driver()
+        total = Traffic()
+        total.add(driver.streams.past_traffic)
+        peers: dict[PeerId, PeerTraffic] = {}
+        for peer, link in driver.streams.links.items():
+            total.add(link.traffic)
+            peers[peer] = _traffic(link.traffic, link.queue.byte_count)
+        return NodeStatistics(
+            router=driver.statistics(),
+            traffic=_traffic(total),
+            peers=peers,
+            stream_faults=dict(driver.streams.faults),
+            subscribers_lost=self._lost,
+            plugins=tuple(self._registry.statuses()),
+        )
+
+    def _on_delivery(self, action: Deliver) -> None:
+        subscriptions = self._subscriptions.get(action.message.topic)
+        if not subscriptions:
+            return
+        received = Received(
+            action.message.topic,
+            action.payload,
+            action.message.author,
+            action.source,
+            action.message_id,
+            action.facts,
+            time.time(),
+        )
+        for subscription in subscriptions:
+            if not subscription.deliver(received):
+                self._lost += 1
+
+    def _on_report(self, report: Report) -> None:
+        for event in self._registry.drain_events():
+            self._feed.tell(PluginFailed(event))
+        self._feed.tell(report)
+        if isinstance(report, PeerSubscribed):
+            self._changed.unpark_all()
+
+    def _on_dial_failure(self, peer: PeerId, reason: str) -> None:
+        self._feed.tell(DialFailed(peer, reason))
+
+
+def _traffic(counted: Traffic, queued: int = 0) -> PeerTraffic:
+    return PeerTraffic(
+        counted.bytes_in, counted.bytes_out, counted.frames_in, counted.frames_out, queued
+    )

@@ -1,0 +1,72 @@
+"""Messages for the application, topic by topic."""
+
+from collections.abc import Callable
+from types import TracebackType
+
+import msgspec
+import trio
+
+from bruit.topics.keys import PeerId
+from bruit.topics.validation import Fact
+
+BACKLOG = 8192  # messages kept for a subscriber that is behind; guess
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A message that was accepted: new, signed by its author, and valid."""
+
+    topic: str
+    data: bytes  # after the topic's codec
+    author: PeerId  # who wrote it; empty where messages are not signed
+    source: PeerId  # who sent it to us first; our own id for our own messages
+    message_id: bytes
+    facts: dict[str, Fact]  # what the validator found out
+    received_at: float  # Unix time, seconds
+
+
+class Subscription:
+    """An async iterator over one topic's messages; leave it as a context manager.
+
+    A subscriber that falls BACKLOG messages behind loses the newest ones;
+    ``lost`` counts them. It never slows the node or other subscribers.
+    """
+
+    def __init__(self, topic: str, on_close: Callable[["Subscription"], None]) -> None:
+        self.topic = topic
+        self.lost = 0
+        self._on_close = on_close
+        self._send, self._receive = trio.open_memory_channel[Received](BACKLOG)
+
+    def deliver(self, message: Received) -> bool:
+        """Called by the node. False where the subscriber is too far behind."""
+        try:
+            self._send.send_nowait(message)
+        except trio.WouldBlock:
+            self.lost += 1
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the iteration after what has been received; the last subscriber leaves the topic."""
+        self._send.close()
+        self._on_close(self)
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> Received:
+        try:
+            return await self._receive.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> "Subscription":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
