@@ -1,0 +1,56 @@
+# Every target sets itself up from a bare clone; ARGS= is handed on.
+SHELL := /bin/sh
+PYTHON_IN_VENV := .venv/bin/python
+UV := $(shell command -v uv || echo .venv-uv/bin/uv)
+COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 \
+	--no-emit-index-url --custom-compile-command "make lock"
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench format lock proto wheel-check clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv from the lock (every target below does it by itself)
+	@tools/setup.sh
+
+demo: setup ## a small network on this machine, a block going through it
+	@.venv/bin/bruit demo $(ARGS)
+
+test: setup ## the tests; ARGS="-k mesh -x" to choose
+	@.venv/bin/pytest $(ARGS)
+
+check: setup ## lint, format, types, and the rules of the house
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@$(PYTHON_IN_VENV) tools/check_house.py
+
+format: setup ## write the format that check asks for
+	@.venv/bin/ruff check --fix-only .
+	@.venv/bin/ruff format .
+
+bench: setup ## messages per second between two processes
+	@$(PYTHON_IN_VENV) -m bench.pair $(ARGS)
+
+wheel-check: setup ## build the wheel, install it in an empty environment, import all of it
+	@$(PYTHON_IN_VENV) tools/check_wheel.py
+
+proto: setup ## write the *_pb2 files anew from the .proto files
+	@test -x .venv-proto/bin/protoc-gen-mypy || $(PYTHON_IN_VENV) -m venv .venv-proto
+	@.venv-proto/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tools/proto.lock
+	@.venv-proto/bin/python -m grpc_tools.protoc --proto_path=. --python_out=. \
+		--plugin=protoc-gen-mypy=.venv-proto/bin/protoc-gen-mypy --mypy_out=quiet:. \
+		$$(find -L bruit -name '*.proto' | sort)
+
+lock: $(UV) ## resolve the dependencies; ARGS=--upgrade for newer versions
+	@$(COMPILE) $(ARGS) --extra dev --output-file requirements.lock pyproject.toml
+	@$(COMPILE) $(ARGS) --group proto --output-file tools/proto.lock
+
+.venv-uv/bin/uv:
+	@python3 -m venv .venv-uv
+	@.venv-uv/bin/pip install --quiet --disable-pip-version-check uv
+
+clean: ## remove what these targets made, the environments too
+	rm -rf .venv .venv-proto .venv-uv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What history teaches: jobs over exported score histories."""
