@@ -131,7 +131,7 @@ class PluginRegistry:
                 raise ConfigError(
                     f"plugins.{name}", f"no such plugin is installed; {_choices(name, candidates)}"
                 )
-        events: deque[PluginEvent] = deque()
+        events: deque[PluginEvent] = deque(maxlen=MAX_EVENTS)
         plugins = []
         for name, candidate in sorted(candidates.items()):
             containment = Containment(name, max_failures, events)

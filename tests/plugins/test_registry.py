@@ -97,6 +97,14 @@ def test_an_installed_plugin_is_listed_with_its_package_version_and_hooks(site: 
     )
 
 
+def test_plugins_are_listed_by_name_wherever_they_come_from(site: Site) -> None:
+    site.install("manychain", {"b": "Plugin", "d": "Plugin"})
+    extra: dict[str, type] = {"e": Configurable, "c": Demanding, "a": Configurable}
+    names = [status.name for status in PluginRegistry.discover(extra=extra).statuses()]
+    assert names == sorted(names)
+    assert {"a", "b", "c", "d", "e"} <= set(names)
+
+
 def test_a_plugin_is_built_once_per_registry_and_anew_for_each(site: Site) -> None:
     site.install(
         "counting",

@@ -184,6 +184,23 @@ def test_a_plugin_that_is_switched_off_is_not_called_again() -> None:
     assert len(registry.drain_events()) == MAX_FAILURES
 
 
+def test_a_plugin_that_two_topics_find_broken_at_once_is_switched_off_once() -> None:
+    class Entangled(Obedient):
+        @hookimpl
+        def validate(self, data: bytes) -> Validation:
+            if data == b"both":
+                for _ in range(MAX_FAILURES):
+                    south.check(FAIL)
+            raise ValueError("as ordered")
+
+    registry = PluginRegistry.discover(max_failures=MAX_FAILURES, extra={"obedient": Entangled})
+    north, south = (pipeline_of(registry, topic) for topic in TOPICS)
+    for order in (FAIL, FAIL, b"both"):
+        north.check(order)
+    assert [event.topic for event in registry.drain_events() if event.switched_off] == ["south"]
+    assert status_of(registry).failures == 2 * MAX_FAILURES
+
+
 def test_registries_do_not_share_their_plugins_failures() -> None:
     one, other = discover(), discover()
     for _ in range(MAX_FAILURES):

@@ -277,6 +277,11 @@ def test_a_reason_is_one_printable_line_of_bounded_length(text: str, kind: type[
             assert reason.endswith(text)
 
 
+def test_a_reason_that_quotes_a_megabyte_is_cut() -> None:
+    for judge in (raising(RemoteError("x" * 1_000_000)), lambda data: reject("x" * 1_000_000)):
+        assert chain(judge=judge)[1].judge(b"x")[0] == reject("x" * (MAX_TEXT - 1) + "…")
+
+
 def test_an_exception_that_cannot_be_printed_is_contained_as_well() -> None:
     _, pipeline = chain(judge=raising(UnprintableError()))
     assert pipeline.judge(b"x")[0].verdict is Verdict.REJECT
