@@ -215,18 +215,19 @@ class Node:
         """Judge, encode, sign and send ``data``; say who it was queued for, or why for nobody.
 
         Waits where the peers' queues are full, a slow peer excepted. Raises
-        PluginError when the topic's codec or validator fails.
+        LocalError for a topic name or data that cannot be, and PluginError when
+        the topic's codec fails.
         """
         driver = self._started_driver()
         assert self._author is not None  # set before the driver
         wire = data
         pipeline = self._pipelines.get(topic)
         if pipeline is not None:
-            validation = await driver.judging.in_thread(pipeline.check, data)
+            validation = await driver.judging.in_thread(topic, pipeline.check, data)
             if validation.verdict is not Verdict.ACCEPT:
                 problem = f"not valid on this topic: {validation.reason}"
                 return Outcome(b"", (), (), problem)
-            wire = await driver.judging.in_thread(pipeline.encode, data)
+            wire = await driver.judging.in_thread(topic, pipeline.encode, data)
         return await driver.publish(self._author.write(topic, wire), data)
 
     async def wait_for_peers(self, topic: str, count: int = 1) -> None:

@@ -35,6 +35,8 @@ class Judging:
         self._threads = trio.CapacityLimiter(os.cpu_count() or 1)
         self._unchecked: list[CheckSignature] = []
         self._queues: dict[str, trio.MemorySendChannel[Validate]] = {}
+        # Plugins are promised one call at a time per topic, whoever asks.
+        self._turns = {topic: trio.Lock() for topic in pipelines}
 
     async def run(self) -> None:
         """Serve the validators of every topic that has some, until cancelled."""
@@ -76,14 +78,19 @@ class Judging:
         self, waiting: trio.MemoryReceiveChannel[Validate], pipeline: TopicPipeline
     ) -> None:
         async for action in waiting:
-            validation, payload = await trio.to_thread.run_sync(
-                pipeline.judge, action.message.data, limiter=self._threads, abandon_on_cancel=True
+            validation, payload = await self.in_thread(
+                action.message.topic, pipeline.judge, action.message.data
             )
             self._feed(Validated(action.ticket, validation, payload))
 
-    async def in_thread(self, function: Callable[[bytes], Result], data: bytes) -> Result:
-        """Run a plugin on own data with the same care."""
-        return await trio.to_thread.run_sync(function, data, limiter=self._threads)
+    async def in_thread(
+        self, topic: str, function: Callable[[bytes], Result], data: bytes
+    ) -> Result:
+        """Run a step of the topic's pipeline, in its turn."""
+        async with self._turns[topic]:
+            return await trio.to_thread.run_sync(
+                function, data, limiter=self._threads, abandon_on_cancel=True
+            )
 
 
 def verify_all(messages: list[Message]) -> list[bool]:

@@ -1,0 +1,38 @@
+"""bruit.Node with its defaults: strict signing, Ed25519, noise and yamux over TCP."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from bruit import Node, NodeConfig, Subscription
+from bruit.node.config.schema import NetworkConfig
+
+TOPIC = "/bench/local/relay/blocks/proposed"
+WINDOW = None  # publish() itself waits for room
+
+
+@asynccontextmanager
+async def subscriber() -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
+    """A subscribed node: its address, and the payloads that reach it."""
+    config = NodeConfig(network=NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",)))
+    async with Node(config) as node, node.subscribe(TOPIC) as subscription:
+        yield node.addresses[0], _payloads(subscription)
+
+
+async def _payloads(subscription: Subscription) -> AsyncIterator[bytes]:
+    async for message in subscription:
+        yield message.data
+
+
+@asynccontextmanager
+async def publisher(address: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+    """A node that knows the subscriber to be subscribed: its publish function."""
+    config = NodeConfig(network=NetworkConfig(listen=(), peers=(address,)))
+    async with Node(config) as node:
+        await node.wait_for_peers(TOPIC)
+
+        async def publish(payload: bytes) -> None:
+            outcome = await node.publish(TOPIC, payload)
+            if outcome.problem:
+                raise RuntimeError(f"not published: {outcome.problem}")
+
+        yield publish

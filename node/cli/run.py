@@ -1,0 +1,54 @@
+"""``bruit run``: a node until it is told to stop."""
+
+from typing import Any
+
+import click
+
+from bruit.node.cli.options import Flags, node_options
+
+
+@click.command()
+@node_options
+def run(**flags: Any) -> None:  # as named in Flags
+    """Run a node until it is told to stop.
+
+    Reads bruit.toml in the working directory, unless -c names another file, joins the
+    topics that say subscribe = true, and writes what happens to standard error. With
+    --log-format json each record is one object per line; its `event` is one of:
+
+    \b
+      listening     address: complete with /p2p/…, one record for each
+      ready         peer, topics
+      peer joined   peer, protocol, outbound
+      peer left     peer
+      dial failed   peer, reason; a configured peer is tried again
+      few peers     peers, min_peers: checked every 10 s, said when it changes
+      enough peers  likewise
+      delivered     topic, message_id, bytes, sha256 (its first 16 digits), source
+      rejected      topic, message_id, peer, author, reason
+      summary       every 10 s in which anything happened: delivered, rejected, dropped
+                    by reason, and how many records of a kind were left_out of the log
+      stopping      signal, grace
+      stopped
+
+    At most 1,000 records of a kind are written in 10 s; `bruit listen` shows every
+    message. The level debug adds what peers subscribe to, and who enters and leaves
+    the meshes.
+
+    On SIGTERM or SIGINT the node leaves its topics, sends what is queued and exits with
+    0, or with 1 when it had to be cut off. A second signal ends it at once.
+
+    \b
+    Examples:
+      bruit run -c relay/bruit.toml
+      bruit run --set 'topics."hello".subscribe=true' --listen /ip4/0.0.0.0/tcp/4001
+      bruit run --log-format json 2>> bruit.log
+    """
+    import structlog
+
+    from bruit.node.cli.process import load_key, run_node
+    from bruit.node.cli.watch import Watch
+
+    loaded = Flags(**flags).load_file()
+    run_node(loaded, load_key(loaded), Watch(loaded.config).work)
+    structlog.get_logger().info("stopped")

@@ -1,0 +1,15 @@
+"""What an operator decides: from TOML, environment and flags, checked before anything starts."""
+
+from bruit.node.config.load import Loaded, Override, load_config, located, set_override
+from bruit.node.config.schema import NodeConfig, TopicConfig, router_config
+
+__all__ = [
+    "Loaded",
+    "NodeConfig",
+    "Override",
+    "TopicConfig",
+    "load_config",
+    "located",
+    "router_config",
+    "set_override",
+]
