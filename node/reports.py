@@ -1,6 +1,6 @@
 """What a node tells beside messages: the router's reports, and those of its surroundings."""
 
-from collections.abc import AsyncIterator
+from weakref import WeakSet
 
 import msgspec
 import trio
@@ -34,31 +34,51 @@ class ReportsLost(msgspec.Struct, frozen=True):
 NodeReport = Report | DialFailed | PluginFailed | ReportsLost
 
 
-class ReportFeed:
-    """Hands every report to every listener; a slow listener loses reports, and learns how many."""
+class Reports:
+    """An async iterator over reports. One that is too slow loses some, and learns how many."""
 
     def __init__(self) -> None:
-        self._listeners: dict[trio.MemorySendChannel[NodeReport], int] = {}  # channel → lost
+        self._send, self._receive = trio.open_memory_channel[NodeReport](BACKLOG)
+        self._lost = 0
 
     def tell(self, report: NodeReport) -> None:
-        for listener, lost in self._listeners.items():
-            try:
-                if lost:
-                    listener.send_nowait(ReportsLost(lost))
-                    self._listeners[listener] = 0
-                listener.send_nowait(report)
-            except trio.WouldBlock:
-                self._listeners[listener] += 1
-
-    async def listen(self) -> AsyncIterator[NodeReport]:
-        """Reports from now on, until `close`."""
-        send, receive = trio.open_memory_channel[NodeReport](BACKLOG)
-        self._listeners[send] = 0
         try:
-            async for report in receive:
-                yield report
-        finally:
-            self._listeners.pop(send, None)
+            if self._lost:
+                self._send.send_nowait(ReportsLost(self._lost))
+                self._lost = 0
+            self._send.send_nowait(report)
+        except trio.WouldBlock:
+            self._lost += 1
+
+    def close(self) -> None:
+        """End the iteration after what has been told."""
+        self._send.close()
+
+    def __aiter__(self) -> "Reports":
+        return self
+
+    async def __anext__(self) -> NodeReport:
+        try:
+            return await self._receive.receive()
+        except trio.EndOfChannel:
+            raise StopAsyncIteration from None
+
+
+class ReportFeed:
+    """Hands every report to every listener, for as long as somebody holds the listener."""
+
+    def __init__(self) -> None:
+        self._listeners: WeakSet[Reports] = WeakSet()
+
+    def tell(self, report: NodeReport) -> None:
+        for listener in self._listeners:
+            listener.tell(report)
+
+    def listen(self) -> Reports:
+        """Reports from now on, until `close`."""
+        listener = Reports()
+        self._listeners.add(listener)
+        return listener
 
     def close(self) -> None:
         for listener in self._listeners:

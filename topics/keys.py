@@ -24,6 +24,10 @@ PeerId: TypeAlias = bytes  # the multihash, as it stands in the `from` field of 
 
 MAX_INLINE_KEY = 42  # bytes of encoded key that still go into the id itself (peer-ids.md)
 MAX_PUBLIC_KEY = 2048  # bytes of encoded key taken from a peer: an 8192-bit RSA key is 1,100
+# What go-libp2p and rust-libp2p refuse must be refused here too: whoever forwards a
+# message that its peers find forged pays for it with its score.
+MIN_RSA_BITS, MAX_RSA_BITS = 2048, 8192  # go-libp2p core/crypto; rust-libp2p through ring
+SECP256K1_KEY = 33  # bytes: compressed only, or one key would have two peer ids
 MAX_PEER_ID = 64  # bytes; identity multihashes end at 44, SHA-256 ones are 34
 _IDENTITY, _SHA2_256 = 0x00, 0x12  # multihash codes
 
@@ -81,11 +85,16 @@ class PublicKey(msgspec.Struct, frozen=True):
         try:
             match self.kind:
                 case KeyType.ED25519:
+                    # libsodium believes in both lengths and reads a short key past its end.
+                    if len(self.raw) != nacl.bindings.crypto_sign_PUBLICKEYBYTES:
+                        return False
                     if len(signature) != nacl.bindings.crypto_sign_BYTES:
                         return False
                     nacl.bindings.crypto_sign_open(signature + data, self.raw)
                     return True
                 case KeyType.SECP256K1:
+                    if len(self.raw) != SECP256K1_KEY:
+                        return False
                     return coincurve.PublicKey(self.raw).verify(signature, data)
                 case KeyType.RSA | KeyType.ECDSA:
                     return _verify_x509(self, data, signature)
@@ -96,6 +105,8 @@ class PublicKey(msgspec.Struct, frozen=True):
 def _verify_x509(key: PublicKey, data: bytes, signature: bytes) -> bool:
     public = serialization.load_der_public_key(key.raw)
     if isinstance(public, rsa.RSAPublicKey) and key.kind is KeyType.RSA:
+        if not MIN_RSA_BITS <= public.key_size <= MAX_RSA_BITS:
+            return False
         public.verify(signature, data, padding.PKCS1v15(), hashes.SHA256())
         return True
     if isinstance(public, ec.EllipticCurvePublicKey) and key.kind is KeyType.ECDSA:

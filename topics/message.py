@@ -71,6 +71,8 @@ def decode_message(raw: bytes) -> Message:
         topic = parsed.topic
     except (DecodeError, UnicodeDecodeError) as problem:
         raise RemoteError(f"message of {len(raw)} bytes does not parse: {problem}") from None
+    if type(topic) is not str:  # the C implementation hands out bytes where they are no UTF-8
+        raise RemoteError(f"message of {len(raw)} bytes: its topic is no UTF-8")
     if not 0 < len(topic) <= MAX_TOPIC_BYTES:
         raise RemoteError(f"topic of {len(topic)} characters: a name has 1 to {MAX_TOPIC_BYTES}")
     return Message(

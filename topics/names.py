@@ -16,10 +16,10 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 def check_topic(topic: str) -> str:
     """Return ``topic``, or raise LocalError when no peer would take it as a name."""
+    if not topic.isprintable():  # asked first: what prints can be encoded
+        raise LocalError(f"topic {topic[:40]!r}: use printable characters only")
     if not 0 < len(topic.encode()) <= MAX_TOPIC_BYTES:
         raise LocalError(f"topic {topic[:40]!r}…: a name has 1 to {MAX_TOPIC_BYTES} bytes")
-    if not topic.isprintable():
-        raise LocalError(f"topic {topic!r}: use printable characters only")
     return topic
 
 

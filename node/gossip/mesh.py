@@ -16,7 +16,7 @@ at the next heartbeat, as rust and js do.
 from collections.abc import Callable, Iterable
 
 from bruit.node.gossip import drops
-from bruit.node.gossip.actions import Connect, Grafted, Pruned
+from bruit.node.gossip.actions import Connect, Grafted, PeerSubscribed, Pruned
 from bruit.node.gossip.backoff import Backoffs
 from bruit.node.gossip.context import Context
 from bruit.node.gossip.params import MAX_FANOUT_TOPICS, MAX_PEER_RECORD, MAX_PRUNE_PEERS
@@ -69,7 +69,7 @@ class Mesh:
             known = context.peers.get(peer)
             if known is not None and self._may_graft(known, topic, now):
                 self._graft(known, topic, now, by_peer=False)
-        self._fill(topic, context.params.d, now)
+        self._fill(topic, context.params.d - len(self._mesh[topic]), now)
 
     def leave(self, topic: str, now: float) -> None:
         """Dissolve a mesh: every member is pruned with the shorter backoff."""
@@ -141,7 +141,7 @@ class Mesh:
             elif context.scores.score(peer.id, now) < 0:
                 exchange = False
                 refused.append(topic)
-            elif len(members) >= params.d_hi and not peer.outbound:
+            elif self._is_full(topic, peer) or not self._counts_as_subscribed(peer, topic):
                 refused.append(topic)
             else:
                 self._graft(peer, topic, now, by_peer=True)
@@ -150,6 +150,19 @@ class Mesh:
                 self.backoffs.add(topic, peer.id, params.prune_backoff, now)
             offered = self._peers_to_offer(peer, topic, now) if exchange else {}
             context.tell_prune(peer, topic, params.prune_backoff, offered)
+
+    def _is_full(self, topic: str, peer: Peer) -> bool:
+        return len(self._mesh[topic]) >= self._context.params.d_hi and not peer.outbound
+
+    def _counts_as_subscribed(self, peer: Peer, topic: str) -> bool:
+        """Who grafts us is subscribed, though its word for it be lost. False if to too much."""
+        if topic in peer.topics:
+            return True
+        if not self._context.peers.subscribe(peer, topic):
+            self._context.drop(drops.TOO_MANY_TOPICS, peer.id)
+            return False
+        self._context.emit(PeerSubscribed(peer.id, topic, True))
+        return True
 
     def on_prune(self, peer: Peer, prunes: Iterable[PruneEntry], now: float) -> None:
         params = self._context.params
@@ -219,7 +232,7 @@ class Mesh:
             self._prune(peer, topic, params.prune_backoff, "negative score", now, exchange=False)
         if len(members) < params.d_lo:
             self._fill(topic, params.d - len(members), now, score)
-        if params.d_hi and len(members) >= params.d_hi:
+        if len(members) >= params.d_hi:
             for peer in self._surplus(topic, score):
                 self._prune(peer, topic, params.prune_backoff, "oversubscribed", now)
         if len(members) >= params.d_lo:

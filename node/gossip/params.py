@@ -96,7 +96,12 @@ class GossipParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         self._require(path, "history_length", self.history_length >= 1, "≥ 1")
         self._require(path, "gossip_factor", self.gossip_factor <= 1, "≤ 1")
         self._require(path, "heartbeat_interval", self.heartbeat_interval >= 0.01, "≥ 0.01 s")
-        for name in ("opportunistic_graft_ticks", "direct_connect_ticks", "seen_capacity"):
+        for name in (
+            "opportunistic_graft_ticks",
+            "direct_connect_ticks",
+            "seen_capacity",
+            "max_idontwant_length",
+        ):
             self._require(path, name, getattr(self, name) >= 1, "≥ 1")
         self._require(path, "max_rpc_size", self.max_rpc_size >= 1024, "≥ 1024")
         for name in ("prune_backoff", "unsubscribe_backoff"):

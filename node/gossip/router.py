@@ -194,17 +194,19 @@ class Router:
         if peer is None:
             context.drop(drops.UNKNOWN_PEER, sender)
             return
-        graylist = context.thresholds.graylist
-        if sender not in context.direct and context.scores.score(sender, now) < graylist:
-            context.drop(drops.GRAYLISTED, sender)
-            return
         try:
             rpc = decode_frame(frame)
         except RemoteError:
             context.drop(drops.MALFORMED_FRAME, sender)
             return
+        # What a graylisted peer subscribes to is still noted, as in go: it says so
+        # only once, and its score may recover.
         for subscription in rpc.subscriptions:
             self._on_subscription(peer, subscription.topic, subscription.subscribe, now)
+        graylist = context.thresholds.graylist
+        if sender not in context.direct and context.scores.score(sender, now) < graylist:
+            context.drop(drops.GRAYLISTED, sender)
+            return
         for raw in rpc.publish:
             self._intake.receive(raw, sender, now)
         if rpc.HasField("control"):

@@ -55,10 +55,12 @@ def _check_lists(rpc: Rpc) -> None:
     control = rpc.control
     for entries in (control.ihave, control.iwant, control.graft, control.prune, control.idontwant):
         _bound("control entries", len(entries), params.MAX_CONTROL_PER_RPC)
-    topics = [entry.topic for entry in rpc.subscriptions]  # raises where one is no UTF-8
+    topics = [entry.topic for entry in rpc.subscriptions]
     topics += [entry.topic for entry in control.ihave]
     topics += [entry.topic for entry in control.graft]
     topics += [entry.topic for entry in control.prune]
+    if any(type(topic) is not str for topic in topics):  # protobuf's C hands out bytes then
+        raise RemoteError("frame with a topic that is no UTF-8")
 
 
 def _bound(what: str, count: int, cap: int) -> None:

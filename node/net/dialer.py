@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import trio
 from libp2p.abc import IHost
+from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
-from libp2p.peer.peerinfo import PeerInfo
 from multiaddr import Multiaddr
 
 from bruit.node.gossip.actions import Connect
@@ -52,9 +52,22 @@ class Dialer:
         self._nursery.start_soon(self._once, action)
 
     async def dial(self, peer: PeerId, addresses: list[Multiaddr]) -> None:
-        """Connect. Raises one of NETWORK_ERRORS or TooSlowError."""
+        """Connect, trying the addresses in turn. Raises one of NETWORK_ERRORS or TooSlowError.
+
+        `IHost.connect` would try one address of its own choice, and after a
+        failure none at all for a minute.
+        """
+        network = self._host.get_network()
         with trio.fail_after(DIAL_TIMEOUT):
-            await self._host.connect(PeerInfo(ID(peer), addresses))
+            problem: Exception = SwarmException("no address is known")
+            for address in addresses:
+                try:
+                    await network.dial_addr(address, ID(peer))
+                except NETWORK_ERRORS as failure:
+                    problem = failure
+                else:
+                    return
+            raise problem
 
     def connected(self, peer: PeerId) -> bool:
         return bool(self._host.get_network().get_connections(ID(peer)))

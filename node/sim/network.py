@@ -97,7 +97,8 @@ class SimNetwork:
     ``seed`` decides everything that chance decides. ``link`` is the model of
     every link that `set_link` does not name. A node checks one signature at a
     time and each takes ``signature_price`` seconds. Peers of a node that
-    vanishes notice after ``detection_delay`` seconds.
+    vanishes notice after ``detection_delay`` seconds. Reports and the action log
+    are kept only if asked for. ::
 
         net = SimNetwork(seed=7)
         nodes = net.add_nodes(20)
@@ -197,8 +198,6 @@ class SimNetwork:
 
         ``address`` is the multiaddr that others see; it has one of its own by default.
         """
-        if name in self._names.values():
-            raise LocalError(f"peer stub {name!r}: there is a node of that name")
         index = len(self._directory)
         author = self._notary.author(self._key(name), policy)
         stub = PeerStub(self, index, name, author, protocol, address or _address(index))
@@ -207,7 +206,10 @@ class SimNetwork:
 
     def _key(self, name: str) -> PrivateKey:
         secret = hashlib.sha256(f"{self._seed}/identity/{name}".encode()).digest()
-        return PrivateKey(KeyType.ED25519, secret)
+        key = PrivateKey(KeyType.ED25519, secret)
+        if key.public_key().peer_id() in self._names:
+            raise LocalError(f"there is a node called {name!r} already: use another name")
+        return key
 
     def _enter(self, node: SimNode) -> None:
         self._directory[node.peer_id] = node

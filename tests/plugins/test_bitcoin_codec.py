@@ -184,6 +184,7 @@ def test_an_output_one_byte_short_is_no_commitment_and_a_longer_one_is() -> None
         (32768, "03008000"),
         (227931, "035b7a03"),  # BIP34Height of the main network
         (8388608, "0400008000"),
+        (2147483647, "04ffffff7f"),
     ],
 )
 def test_heights_are_pushed_as_bip34_says(height: int, push: str) -> None:

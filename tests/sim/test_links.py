@@ -151,6 +151,16 @@ def test_jitter_delays_within_its_bound_and_keeps_the_order() -> None:
     assert max(delays) - min(delays) > 0.1
 
 
+def test_the_end_of_a_connection_overtakes_no_frame() -> None:
+    net, alice, bob = pair(LinkModel(latency=0.1, jitter=5.0))
+    for _ in range(20):
+        alice.send(bob, b"frame")
+    alice.disconnect(bob)
+    net.run_for(20.0)
+    assert len(bob.sent_to_me()) == 20
+    assert bob.connections == {}
+
+
 def test_loss_takes_its_share_of_the_frames_and_nobody_is_told() -> None:
     net, alice, bob = pair(LinkModel(loss=0.2))
     for _ in range(2000):
@@ -183,6 +193,19 @@ def test_the_dice_of_one_link_do_not_depend_on_the_traffic_of_another() -> None:
         net.run_for(1.0)
         arrivals.append([frame.frame for frame in bob.sent_to_me()])
     assert arrivals[0] == arrivals[1]
+
+
+def test_two_links_do_not_roll_the_same_dice() -> None:
+    net = SimNetwork(seed=3, link=LinkModel(loss=0.5))
+    alice, bob, carol = (net.add_peer_stub(name) for name in ("alice", "bob", "carol"))
+    alice.connect(bob)
+    alice.connect(carol)
+    net.run_for(1.0)
+    for number in range(50):
+        for other in (bob, carol):
+            alice.send(other, b"%d" % number)
+    net.run_for(1.0)
+    assert {f.frame for f in bob.sent_to_me()} != {f.frame for f in carol.sent_to_me()}
 
 
 def test_a_link_can_change_under_a_connection() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bruit.node.gossip.actions import Action, Connect, SetTimer
+from bruit.node.gossip.actions import Action, CheckSignature, Connect, SetTimer
 from bruit.node.gossip.events import (
     PROTOCOLS,
     Event,
@@ -11,6 +11,7 @@ from bruit.node.gossip.events import (
     PeerDisconnected,
     Protocol,
     RecordLearnt,
+    SignatureChecked,
     Start,
     Stop,
     Timer,
@@ -103,6 +104,23 @@ def test_what_a_machine_raises_says_where_and_when_it_happened() -> None:
     assert caught.value.__notes__ == ["n0 at 2.0 s, Stop, seed 42"]
 
 
+def test_what_a_machine_raises_leaves_nothing_behind_for_the_next_one() -> None:
+    class Faulty(Flood):
+        def handle(self, event: Event, now: float) -> list[Action]:
+            if isinstance(event, SignatureChecked):
+                raise ZeroDivisionError
+            super().handle(event, now)
+            return []
+
+    net = SimNetwork(seed=1)
+    faulty, sound = net.add_nodes(2, machine=Faulty)
+    message = sound.author.write("t", b"x")
+    with pytest.raises(ZeroDivisionError):
+        net.perform(faulty, [CheckSignature(1, message), CheckSignature(2, message)])
+    net.hand_in(sound, Stop())
+    assert [event for _, event in sound.machine.events] == [Start(), Stop()]  # type: ignore[attr-defined]
+
+
 # Identities
 
 
@@ -118,11 +136,14 @@ def test_every_node_has_an_address_of_its_own() -> None:
     assert len({node.address for node in nodes}) == 300
 
 
-def test_two_stubs_of_one_name_are_refused() -> None:
+def test_two_nodes_of_one_name_are_refused() -> None:
     net = SimNetwork(seed=1)
     net.add_peer_stub("alice")
-    with pytest.raises(LocalError, match="alice"):
+    with pytest.raises(LocalError, match="'alice'"):
         net.add_peer_stub("alice")
+    net.add_peer_stub("n0")
+    with pytest.raises(LocalError, match="'n0'"):
+        net.add_nodes(1)
 
 
 # Connections
@@ -194,6 +215,18 @@ def test_the_end_of_a_connection_waits_for_what_is_queued_before_it() -> None:
     net.run_until(2.5)
     assert len(bob.sent_to_me()) == 3
     assert alice.peer_id not in bob.connections
+
+
+def test_what_is_queued_for_a_peer_that_went_is_not_written_any_more() -> None:
+    net = SimNetwork(seed=1, link=LinkModel(latency=0.125, rate=1000.0))
+    alice, bob = net.add_peer_stub("alice"), net.add_peer_stub("bob")
+    alice.connect(bob)
+    net.run_until(1.0)
+    for _ in range(10):
+        alice.send(bob, bytes(500))
+    bob.disconnect(alice)  # alice knows at 1.125, while she writes the first frame
+    net.run_until(20.0)
+    assert net.statistics().frames == 1
 
 
 def test_a_peer_that_comes_back_before_its_end_was_noticed_is_disconnected_first() -> None:
