@@ -11,7 +11,6 @@ from types import TracebackType
 import msgspec
 import trio
 from libp2p.abc import IHost
-from multiaddr import Multiaddr
 
 from bruit.node.config import NodeConfig, load_config, router_config
 from bruit.node.gossip.actions import Deliver, PeerSubscribed, Report
@@ -20,9 +19,9 @@ from bruit.node.gossip.router import Router, Statistics
 from bruit.node.identity import load_key_file, new_key
 from bruit.node.net.dialer import Dialer
 from bruit.node.net.driver import Driver, Outcome
-from bruit.node.net.host import new_host, parse_address
+from bruit.node.net.host import NETWORK_ERRORS, hang_up, listening, new_host, parse_address
 from bruit.node.net.link import Traffic
-from bruit.node.reports import DialFailed, NodeReport, PluginFailed, ReportFeed
+from bruit.node.reports import DialFailed, PluginFailed, ReportFeed, Reports
 from bruit.node.subscription import Received, Subscription
 from bruit.plugins.pipeline import TopicPipeline
 from bruit.plugins.registry import PluginRegistry, PluginStatus
@@ -114,12 +113,10 @@ class Node:
     # Life
 
     async def __aenter__(self) -> "Node":
-        await self._running.__aenter__()
         try:
             await self._running.enter_async_context(self._run())
-        except BaseException as problem:
-            await self._running.__aexit__(type(problem), problem, problem.__traceback__)
-            raise
+        except BaseExceptionGroup as group:
+            raise _sole(group) from None
         return self
 
     async def __aexit__(
@@ -128,7 +125,12 @@ class Node:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        return await self._running.__aexit__(kind, error, traceback)
+        try:
+            return await self._running.__aexit__(kind, error, traceback)
+        except BaseExceptionGroup as group:
+            if _sole(group) is error:
+                return False  # the caller's own exception goes on as it came
+            raise
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
@@ -150,8 +152,7 @@ class Node:
         )
         # Seqnos must grow over restarts: wall-clock nanoseconds, as in go-libp2p-pubsub.
         self._author = Author(self._key, self._router_config.signature_policy, time.time_ns())
-        listen = [Multiaddr(address) for address in config.network.listen]
-        async with host.run(listen_addrs=listen), trio.open_nursery() as nursery:
+        async with listening(host, config.network.listen), trio.open_nursery() as nursery:
             self._host, self._driver, self._dialer = host, driver, dialer
             await nursery.start(driver.run)
             for name, topic in config.topics.items():
@@ -163,6 +164,7 @@ class Node:
             finally:
                 with trio.CancelScope(shield=True):
                     await driver.stop(config.shutdown.grace)
+                    await hang_up(host)
                 self._close()
                 nursery.cancel_scope.cancel()
 
@@ -170,10 +172,12 @@ class Node:
         network = self._config.network
         for index, text in enumerate(network.peers):
             peer, address = parse_address(text, f"network.peers[{index}]")
-            dialer.keep(peer, [address])
+            if peer != self.peer_id:  # the same list may serve every node of an operator
+                dialer.keep(peer, [address])
         for index, text in enumerate(network.direct_peers):
             peer, address = parse_address(text, f"network.direct_peers[{index}]")
-            driver.feed(AddDirectPeer(peer, (str(address),)))
+            if peer != self.peer_id:
+                driver.feed(AddDirectPeer(peer, (str(address),)))
 
     def _close(self) -> None:
         self._host = self._driver = self._dialer = None
@@ -181,6 +185,7 @@ class Node:
             for subscription in list(subscriptions):
                 subscription.close()
         self._feed.close()
+        self._changed.unpark_all()
 
     def _started_host(self) -> IHost:
         if self._host is None:
@@ -223,11 +228,14 @@ class Node:
         wire = data
         pipeline = self._pipelines.get(topic)
         if pipeline is not None:
-            validation = await driver.judging.in_thread(topic, pipeline.check, data)
-            if validation.verdict is not Verdict.ACCEPT:
-                problem = f"not valid on this topic: {validation.reason}"
-                return Outcome(b"", (), (), problem)
-            wire = await driver.judging.in_thread(topic, pipeline.encode, data)
+            try:
+                validation = await driver.judging.in_thread(topic, pipeline.check, data)
+                if validation.verdict is not Verdict.ACCEPT:
+                    problem = f"not valid on this topic: {validation.reason}"
+                    return Outcome(b"", (), (), problem)
+                wire = await driver.judging.in_thread(topic, pipeline.encode, data)
+            finally:
+                self._tell_plugin_failures()
         return await driver.publish(self._author.write(topic, wire), data)
 
     async def wait_for_peers(self, topic: str, count: int = 1) -> None:
@@ -240,12 +248,20 @@ class Node:
         self._started_host()
         assert self._dialer is not None  # set and cleared together with the host
         peer, dialable = parse_address(address, "address")
-        await self._dialer.dial(peer, [dialable])
+        if peer == self.peer_id:
+            raise LocalError(f"{address} is this node itself")
+        try:
+            await self._dialer.dial(peer, [dialable])
+        except trio.TooSlowError:
+            raise LocalError(f"{address} did not answer in time") from None
+        except NETWORK_ERRORS as problem:
+            raise LocalError(f"{address} cannot be reached: {problem}") from problem
 
     # Reports
 
-    def reports(self) -> AsyncIterator[NodeReport]:
+    def reports(self) -> Reports:
         """Everything that happens from now on: peers, grafts, rejections, drops, failures."""
+        self._started_host()
         return self._feed.listen()
 
     def statistics(self) -> NodeStatistics:
@@ -282,15 +298,25 @@ class Node:
             if not subscription.deliver(received):
                 self._lost += 1
 
-    def _on_report(self, report: Report) -> None:
+    def _tell_plugin_failures(self) -> None:
         for event in self._registry.drain_events():
             self._feed.tell(PluginFailed(event))
+
+    def _on_report(self, report: Report) -> None:
+        self._tell_plugin_failures()
         self._feed.tell(report)
         if isinstance(report, PeerSubscribed):
             self._changed.unpark_all()
 
     def _on_dial_failure(self, peer: PeerId, reason: str) -> None:
         self._feed.tell(DialFailed(peer, reason))
+
+
+def _sole(problem: BaseException) -> BaseException:
+    """What nurseries have wrapped, where it is one exception."""
+    while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
+        problem = problem.exceptions[0]
+    return problem
 
 
 def _traffic(counted: Traffic, queued: int = 0) -> PeerTraffic:

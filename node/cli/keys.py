@@ -50,18 +50,24 @@ def new(file: Path, key_type: str) -> None:
 
 @keys.command()
 @_FILE
-def show(file: Path) -> None:
+@click.option("--id", "id_only", is_flag=True, help="Print the peer id and nothing else.")
+def show(file: Path, id_only: bool) -> None:
     """Print the peer id and the kind of the private key in FILE, node.key unless given.
 
     The key itself is not shown.
 
     \b
-    Example:
+    Examples:
       bruit keys show relay/node.key
+      bruit run --peer /ip4/192.0.2.1/tcp/4001/p2p/$(bruit keys show --id relay/node.key)
     """
     from bruit.node.identity import load_key_file
     from bruit.topics.keys import peer_id_text
 
     key = load_key_file(file)
-    click.echo(f"peer id  {peer_id_text(key.public_key().peer_id())}")
+    peer = peer_id_text(key.public_key().peer_id())
+    if id_only:
+        click.echo(peer)
+        return
+    click.echo(f"peer id  {peer}")
     click.echo(f"kind     {key.kind.name.lower()}")

@@ -82,7 +82,7 @@ def listen(
             nursery.start_soon(log_dial_failures, node)
             for topic in dict.fromkeys(topics):
                 await nursery.start(_forward, node, topic, send)
-            structlog.get_logger().info("ready", peer=node.peer_id_text, topics=topics)
+            structlog.get_logger().info("ready", peer=node.peer_id_text, topics=list(topics))
             left = count
             async for message in receive:
                 if folder is not None:

@@ -1,8 +1,8 @@
 """A node for the length of a command: started, given work, stopped on a signal.
 
 The first SIGTERM or SIGINT cancels the work and leaves the node
-``shutdown.grace`` seconds to say goodbye; the second one ends the process at
-once, with 128 and the number of the signal.
+``shutdown.grace`` seconds to say goodbye; what hangs then is cut off. The
+second one ends the process at once, with 128 and the number of the signal.
 """
 
 import os
@@ -65,8 +65,8 @@ def run_node(
 ) -> Result | None:
     """What ``work`` returned, or None when a signal ended it.
 
-    Raises what stopped the node from starting or working, and LocalError when
-    it could not stop in time.
+    Raises what stopped the node from starting or working. Where the node does
+    not stop in time the process ends here, with exit code 1.
     """
     set_up_logging(loaded.config.log)
     try:
@@ -91,33 +91,35 @@ def _leaves(problem: BaseException) -> Iterator[BaseException]:
 async def _supervise(
     config: NodeConfig, key: PrivateKey, work: Callable[[Node], Awaitable[Result]]
 ) -> Result | None:
-    grace = config.shutdown.grace
-    working = trio.CancelScope()  # the command's work
-    whole = trio.CancelScope()  # the node around it
+    patience = config.shutdown.grace + CLOSING
+    working = trio.CancelScope()
     result = None
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_obey, signals, working, whole, grace)
-            with whole:
-                async with Node(config, key) as node:
-                    with working:
-                        result = await work(node)
-                    whole.deadline = trio.current_time() + grace + CLOSING
+            nursery.start_soon(_obey, signals, working, patience)
+            async with Node(config, key) as node:
+                with working:
+                    result = await work(node)
+                nursery.start_soon(_cut_off, patience)
             nursery.cancel_scope.cancel()
-    if whole.cancelled_caught:
-        raise LocalError(f"the node did not stop within shutdown.grace, {grace} s, and was cut off")
     return result
 
 
-async def _obey(
-    signals: AsyncIterator[int], working: trio.CancelScope, whole: trio.CancelScope, grace: float
-) -> None:
+async def _obey(signals: AsyncIterator[int], working: trio.CancelScope, patience: float) -> None:
     number = await anext(signals)
-    log.info("stopping", signal=signal.Signals(number).name, grace=grace)
+    log.info("stopping", signal=signal.Signals(number).name)
     working.cancel()
-    whole.deadline = trio.current_time() + grace + CLOSING
-    number = await anext(signals)
-    os._exit(128 + number)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cut_off, patience)
+        number = await anext(signals)
+        os._exit(128 + number)
+
+
+async def _cut_off(patience: float) -> None:
+    """The promise to stop in time, whatever hangs and however it is shielded."""
+    await trio.sleep(patience)
+    log.error("cut off", reason="the node did not stop within shutdown.grace")
+    os._exit(1)
 
 
 async def log_dial_failures(node: Node) -> None:

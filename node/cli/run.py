@@ -28,15 +28,16 @@ def run(**flags: Any) -> None:  # as named in Flags
       rejected      topic, message_id, peer, author, reason
       summary       every 10 s in which anything happened: delivered, rejected, dropped
                     by reason, and how many records of a kind were left_out of the log
-      stopping      signal, grace
-      stopped
+      stopping      signal
+      stopped       or cut off: reason
 
     At most 1,000 records of a kind are written in 10 s; `bruit listen` shows every
     message. The level debug adds what peers subscribe to, and who enters and leaves
     the meshes.
 
     On SIGTERM or SIGINT the node leaves its topics, sends what is queued and exits with
-    0, or with 1 when it had to be cut off. A second signal ends it at once.
+    0, or with 1 when it had to be cut off after shutdown.grace. A second signal ends it
+    at once.
 
     \b
     Examples:

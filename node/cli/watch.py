@@ -77,6 +77,8 @@ class Tally:
 
 
 class Watch:
+    """The log of one node: deliveries on its configured topics, peers, faults, summaries."""
+
     def __init__(self, config: NodeConfig) -> None:
         self._topics = [name for name, topic in config.topics.items() if topic.subscribe]
         self._min_peers = config.network.min_peers

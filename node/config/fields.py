@@ -60,9 +60,7 @@ FIELDS = {
         "Connections kept at most; further ones are refused. LP-6420 §1.2.", "peers"
     ),
     "network.min_peers": Field(
-        "With fewer connections than this the node does not call itself ready and looks for "
-        "more. LP-6420 §1.2.",
-        "peers",
+        "With fewer connected peers than this, `bruit run` warns. LP-6420 §1.2.", "peers"
     ),
     "identity.key_file": Field(
         "File with the private key, relative to the folder of the configuration file. "

@@ -75,12 +75,18 @@ class Context:
         self.emit(CancelQueued(peer, tuple(message_ids)))
 
     def drain(self) -> list[Action]:
-        """All actions of this event, control frames last."""
-        for peer, batch in self._batches.items():
+        """All actions of this event, control frames first.
+
+        An IDONTWANT must not wait behind the message that it speaks of.
+        """
+        actions: list[Action] = [
+            SendControl(peer, frame)
+            for peer, batch in self._batches.items()
             for frame in encode_batch(
                 batch, self.params.max_rpc_size, self.params.max_idontwant_length
-            ):
-                self._actions.append(SendControl(peer, frame))
+            )
+        ]
+        actions += self._actions
         self._batches.clear()
-        actions, self._actions = self._actions, []
+        self._actions = []
         return actions

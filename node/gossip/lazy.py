@@ -154,7 +154,7 @@ class LazyGossip:
         for peer in context.peers:
             peer.ihaves = peer.ids_asked = peer.idontwants = 0
             if peer.unwanted:
-                for message_id in [m for m, last in peer.unwanted.items() if last < context.ticks]:
+                for message_id in [m for m, end in peer.unwanted.items() if end <= context.ticks]:
                     del peer.unwanted[message_id]
         for debtor, count in self.promises.broken(now).items():
             context.count("broken promises", count)

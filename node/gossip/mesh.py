@@ -120,7 +120,7 @@ class Mesh:
 
     def on_graft(self, peer: Peer, grafts: Iterable[Graft], now: float) -> None:
         context, params = self._context, self._context.params
-        refused: list[str] = []
+        refused: dict[str, None] = {}
         exchange = True  # one decision per frame, as in go: any abuse withholds our peers
         for graft in grafts:
             topic = graft.topic
@@ -131,18 +131,18 @@ class Mesh:
                 continue
             elif peer.id in context.direct:
                 exchange = False
-                refused.append(topic)
+                refused[topic] = None
             elif now < (until := self.backoffs.until(topic, peer.id)):
                 exchange = False
                 early = now < until + params.graft_flood_threshold - params.prune_backoff
                 context.scores.misbehaved(peer.id, 2 if early else 1, "GRAFT in backoff", now)
                 context.count("GRAFT in backoff")
-                refused.append(topic)
+                refused[topic] = None
             elif context.scores.score(peer.id, now) < 0:
                 exchange = False
-                refused.append(topic)
+                refused[topic] = None
             elif self._is_full(topic, peer) or not self._counts_as_subscribed(peer, topic):
-                refused.append(topic)
+                refused[topic] = None
             else:
                 self._graft(peer, topic, now, by_peer=True)
         for topic in refused:
@@ -199,14 +199,14 @@ class Mesh:
                     peer, topic, self._context.params.prune_backoff, "made direct", now, False
                 )
 
-    def say_again(self, peer: Peer, grafts: Iterable[str], prunes: Iterable[str]) -> None:
+    def say_again(self, peer: Peer, grafts: Iterable[Graft], prunes: Iterable[PruneEntry]) -> None:
         """Repeat lost GRAFTs and PRUNEs, as far as they are still true."""
-        for topic in grafts:
-            if peer.id in self._mesh.get(topic, ()):
-                self._context.tell(peer.id).grafts[topic] = None
-        for topic in prunes:
-            if peer.id not in self._mesh.get(topic, ()):
-                self._context.tell_prune(peer, topic, self._context.params.prune_backoff, {})
+        for graft in grafts:
+            if peer.id in self._mesh.get(graft.topic, ()):
+                self._context.tell(peer.id).grafts[graft.topic] = None
+        for prune in prunes:
+            if peer.id not in self._mesh.get(prune.topic, ()):
+                self._context.tell_prune(peer, prune.topic, prune.backoff, {})
 
     # The heartbeat
 
@@ -363,12 +363,12 @@ class Mesh:
         self.backoffs.add(topic, peer, backoff, now)
         known = self._context.peers.get(peer)
         if known is not None:
-            self._context.tell(peer).grafts.pop(topic, None)
             offered = self._peers_to_offer(known, topic, now) if exchange else {}
             self._context.tell_prune(known, topic, backoff, offered)
 
     def _remove(self, peer: PeerId, topic: str, reason: str, now: float) -> None:
         del self._mesh[topic][peer]
+        self._context.tell(peer).grafts.pop(topic, None)  # of this same event
         self._context.scores.pruned(peer, topic, now)
         self._context.emit(Pruned(peer, topic, reason))
 

@@ -33,7 +33,7 @@ class Peer:
         self.ids_asked = 0  # ids asked of it
         self.idontwants = 0  # frames with IDONTWANT received
         self.lost_control: list[bytes] = []  # frames that its queue had no room for
-        self.unwanted: dict[bytes, int] = {}  # id → last heartbeat at which it is unwanted
+        self.unwanted: dict[bytes, int] = {}  # id → heartbeat at which that is forgotten
 
 
 class Peers:

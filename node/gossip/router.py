@@ -58,6 +58,7 @@ from bruit.scoring.seam import NeutralScores, Scores
 from bruit.scoring.thresholds import Thresholds
 from bruit.topics.errors import LocalError, RemoteError
 from bruit.topics.keys import PeerId
+from bruit.topics.message import id_from_origin
 from bruit.topics.names import check_topic
 
 
@@ -264,11 +265,7 @@ class Router:
             for subscription in rpc.subscriptions:
                 topic = subscription.topic
                 self._context.tell(peer.id).subscriptions[topic] = self._mesh.joined(topic)
-            self._mesh.say_again(
-                peer,
-                [graft.topic for graft in rpc.control.graft],
-                [prune.topic for prune in rpc.control.prune],
-            )
+            self._mesh.say_again(peer, rpc.control.graft, rpc.control.prune)
 
     # Commands
 
@@ -308,6 +305,8 @@ class Router:
         self._gossip.cache.put(message_id, message)
         peers = tuple(self._publish_targets(topic, message_id, now))
         if peers:
+            if params.message_id is not id_from_origin:  # somebody else may say the same
+                self._gossip.say_unwanted(topic, message_id, len(message.data), context.own_id)
             context.emit(SendMessage(peers, message_id, message_frame(message.raw), Lane.OWN))
             answer(peers)
         else:

@@ -14,13 +14,13 @@ from bruit.node.net.host import NETWORK_ERRORS, record_addresses
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
 
-DIAL_TIMEOUT = 15.0  # seconds for one attempt; go-libp2p's DialPeerTimeout is 60, its swarm's 15
+DIAL_TIMEOUT = 15.0  # seconds for one address; go-libp2p's DialPeerTimeout is 60, its swarm's 15
 FIRST_PAUSE = 1.0  # seconds after a failure, doubling; guess
 LONGEST_PAUSE = 60.0  # seconds; guess
 JITTER = 0.2  # share of a pause that is random, so that restarted peers do not call in step
 CHECK_INTERVAL = 1.0  # seconds between looks at whether a kept peer is still connected
 MAX_DIALS = 8  # calls at once for peer exchange (go-libp2p-pubsub GossipSubConnectors)
-ADDRESS_TTL = 600  # seconds an address from peer exchange is kept; guess
+MAX_ADDRESSES = 4  # of one peer that are tried; guess: a record from peer exchange names hundreds
 
 
 class Dialer:
@@ -58,16 +58,15 @@ class Dialer:
         failure none at all for a minute.
         """
         network = self._host.get_network()
-        with trio.fail_after(DIAL_TIMEOUT):
-            problem: Exception = SwarmException("no address is known")
-            for address in addresses:
-                try:
+        problem: Exception = SwarmException("no address is known")
+        for address in addresses[:MAX_ADDRESSES]:
+            try:
+                with trio.fail_after(DIAL_TIMEOUT):
                     await network.dial_addr(address, ID(peer))
-                except NETWORK_ERRORS as failure:
-                    problem = failure
-                else:
                     return
-            raise problem
+            except (*NETWORK_ERRORS, trio.TooSlowError) as failure:
+                problem = failure
+        raise problem
 
     def connected(self, peer: PeerId) -> bool:
         return bool(self._host.get_network().get_connections(ID(peer)))

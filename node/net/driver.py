@@ -53,11 +53,13 @@ from bruit.node.gossip.events import (
 from bruit.node.gossip.router import Router, Statistics
 from bruit.node.net.dialer import Dialer
 from bruit.node.net.judging import Judging
+from bruit.node.net.link import Link
 from bruit.node.net.streams import Streams
 from bruit.plugins.pipeline import TopicPipeline
 from bruit.topics.keys import PeerId
 from bruit.topics.message import Message
 
+WRAPPING = 6  # bytes of a frame around its message: a tag, and a length of at most five
 PATIENCE = 1.0  # seconds a publisher waits for one slow peer before leaving it behind; guess
 
 
@@ -136,10 +138,9 @@ class Driver:
 
     async def publish(self, message: Message, payload: bytes) -> Outcome:
         """Send an own message; waits for room, first, in the queues of those who keep up."""
-        for peer in self._router.subscribers(message.topic):
-            link = self.streams.links.get(peer)
-            if link is not None:
-                await link.wait_for_room(len(message.raw), PATIENCE)
+        size = len(message.raw) + WRAPPING
+        while full := self._full_link(message.topic, size):  # others publish while we wait
+            await full.wait_for_room(size, PATIENCE)
         self._last_ticket += 1
         ticket = self._last_ticket
         self._full.clear()
@@ -151,6 +152,14 @@ class Driver:
         if dropped and not reached:
             problem = "the send queue of every peer is full: publish more slowly"
         return Outcome(published.message_id, reached, dropped, problem)
+
+    def _full_link(self, topic: str, size: int) -> Link | None:
+        """The first link worth waiting for."""
+        for peer in self._router.subscribers(topic):
+            link = self.streams.links.get(peer)
+            if link is not None and not link.slow and not link.queue.has_room(Lane.OWN, size):
+                return link
+        return None
 
     def subscribers(self, topic: str) -> tuple[PeerId, ...]:
         return self._router.subscribers(topic)

@@ -5,7 +5,10 @@ store. Its own pubsub layer, its connection manager's automatic dialling and
 its health checks are not used: whom to be connected to is decided here.
 """
 
-from collections.abc import Sequence
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
 
 import libp2p
 import multiaddr
@@ -18,13 +21,14 @@ from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.network.config import ConnectionConfig
+from libp2p.network.swarm import Swarm
 from libp2p.peer.envelope import consume_envelope
 from libp2p.peer.id import ID
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from multiaddr.protocols import P_P2P
 
-from bruit.topics.errors import ConfigError, RemoteError
+from bruit.topics.errors import ConfigError, LocalError, RemoteError
 from bruit.topics.keys import KeyType, PeerId, PrivateKey, peer_id_text
 
 # What reading, writing and dialling raise when the other end or the network fails.
@@ -35,7 +39,7 @@ NETWORK_ERRORS = (
     trio.ClosedResourceError,
 )
 _RECORD_DOMAIN = "libp2p-peer-record"  # RFC 0003, "Peer Routing Records"
-_NEVER = 1e9  # seconds
+_HANG_UP = 1.0  # seconds for closing connections when a host stops; guess, py-libp2p takes 0.3
 
 
 def libp2p_keys(key: PrivateKey) -> KeyPair:
@@ -61,11 +65,49 @@ def new_host(key: PrivateKey, max_peers: int, announce: Sequence[str] = ()) -> I
         connection_config=ConnectionConfig(
             max_connections=max_connections,
             min_connections=0,
-            low_watermark=0,  # no automatic dialling
+            low_watermark=0,
             high_watermark=max_connections,
-            auto_connect_interval=_NEVER,
         ),
     )
+
+
+async def hang_up(host: IHost) -> None:
+    """Close every connection of a host that is about to stop, which by itself leaves them open."""
+    with trio.move_on_after(_HANG_UP):
+        async with trio.open_nursery() as nursery:
+            for connection in host.get_network().get_connections():
+                nursery.start_soon(connection.close)
+
+
+@asynccontextmanager
+async def listening(host: IHost, addresses: Sequence[str]) -> AsyncIterator[None]:
+    """Run ``host`` on these addresses. Raises LocalError where one of them is not to be had."""
+    for address in addresses:
+        _require_free(address)
+    async with host.run(listen_addrs=[multiaddr.Multiaddr(address) for address in addresses]):
+        network = cast(Swarm, host.get_network())
+        for address in addresses:
+            if str(multiaddr.Multiaddr(address)) not in network.listeners:  # left out in silence
+                raise LocalError(f"cannot listen on {address}: only /ip4 or /ip6 with /tcp work")
+        # It would dial whomever identify has told of, up to half the connection limit.
+        await network.auto_connector.stop()
+        yield
+
+
+def _require_free(address: str) -> None:
+    """libp2p shares a port with whoever listens on it already (SO_REUSEPORT); we do not."""
+    parts = {protocol.name: value for protocol, value in multiaddr.Multiaddr(address).items()}
+    family = socket.AF_INET6 if "ip6" in parts else socket.AF_INET
+    host, port = str(parts.get("ip6", parts.get("ip4", ""))), int(parts.get("tcp", 0))
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as problem:
+            raise LocalError(
+                f"cannot listen on {address}: {problem.strerror}; choose another with --listen "
+                "or network.listen"
+            ) from None
 
 
 def parse_address(text: str, path: str) -> tuple[PeerId, multiaddr.Multiaddr]:

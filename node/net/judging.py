@@ -32,7 +32,9 @@ class Judging:
     ) -> None:
         self._feed = feed
         self._pipelines = pipelines
-        self._threads = trio.CapacityLimiter(os.cpu_count() or 1)
+        self._checkers = trio.CapacityLimiter(os.cpu_count() or 1)
+        # A thread for every topic: few processors must not make one wait for another.
+        self._judges = trio.CapacityLimiter(max(len(pipelines), 1))
         self._unchecked: list[CheckSignature] = []
         self._queues: dict[str, trio.MemorySendChannel[Validate]] = {}
         # Plugins are promised one call at a time per topic, whoever asks.
@@ -61,7 +63,7 @@ class Judging:
             results = verify_all(messages)
         else:
             results = await trio.to_thread.run_sync(
-                verify_all, messages, limiter=self._threads, abandon_on_cancel=True
+                verify_all, messages, limiter=self._checkers, abandon_on_cancel=True
             )
         for action, valid in zip(batch, results, strict=True):
             self._feed(SignatureChecked(action.ticket, valid))
@@ -89,7 +91,7 @@ class Judging:
         """Run a step of the topic's pipeline, in its turn."""
         async with self._turns[topic]:
             return await trio.to_thread.run_sync(
-                function, data, limiter=self._threads, abandon_on_cancel=True
+                function, data, limiter=self._judges, abandon_on_cancel=True
             )
 
 

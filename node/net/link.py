@@ -35,6 +35,7 @@ class Link:
         self.traffic = Traffic()
         self.ready = trio.Event()  # our stream to it is open and the router knows
         self.scope = trio.CancelScope()  # of everything that serves the peer
+        self.inbound: INetStream | None = None  # the stream that is read
         self.slow = False  # has kept a publisher waiting, and has not caught up since
         self._writing = False
         self._work = trio.lowlevel.ParkingLot()  # the writer, while there is nothing to write
@@ -89,6 +90,10 @@ class Link:
         while self._writing or not self.queue.empty:
             await self._room.park()
 
+    def wake(self) -> None:
+        """Have the writer find out whether its stream still works."""
+        self._work.unpark()
+
     def reset(self) -> None:
         """Our stream is gone, and with it what was queued."""
         self.ready = trio.Event()
@@ -101,3 +106,7 @@ class Link:
         self.slow = True
         self.reset()
         self.scope.cancel()
+
+    @property
+    def closed(self) -> bool:
+        return self.scope.cancel_called

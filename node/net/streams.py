@@ -77,7 +77,11 @@ class Streams(INotifee):
     async def disconnected(self, network: INetwork, conn: INetConn) -> None:
         peer_id = conn.muxed_conn.peer_id
         link = self.links.get(peer_id.to_bytes())
-        if link is not None and not self._connections(peer_id):
+        if link is None:
+            return
+        if self._connections(peer_id):
+            link.wake()  # our stream may have been on the connection that is gone
+        else:
             link.close()
 
     async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
@@ -100,7 +104,7 @@ class Streams(INotifee):
     def _link(self, peer_id: ID, conn: INetConn | None) -> Link | None:
         """The peer's link, begun where there is none yet. None where we take no more."""
         peer = peer_id.to_bytes()
-        if peer in self.links:
+        if peer in self.links and not self.links[peer].closed:
             return self.links[peer]
         if self._nursery is None:
             return None
@@ -175,6 +179,11 @@ class Streams(INotifee):
         if link is None:
             await stream.reset()
             return
+        # One at a time, as in go-libp2p-pubsub: every stream may hold half a frame.
+        previous, link.inbound = link.inbound, stream
+        if previous is not None:
+            self._count("second stream")
+            await previous.reset()
         try:
             with trio.fail_after(HELLO_TIMEOUT):
                 await link.ready.wait()
@@ -187,6 +196,9 @@ class Streams(INotifee):
             await stream.reset()
         except NETWORK_ERRORS:
             self._count("read failed")
+        finally:
+            if link.inbound is stream:
+                link.inbound = None
 
     async def _read_frames(self, stream: INetStream, link: Link) -> None:
         splitter = FrameSplitter(self._max_frame)

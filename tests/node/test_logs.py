@@ -57,9 +57,31 @@ def test_records_below_the_level_are_not_written(logger: str, level: str, shown:
 
 
 def test_other_packages_are_heard_from_warning_upwards_even_at_debug() -> None:
-    body = "other = logging.getLogger('libp2p.host')\nother.info('chatter')\nother.warning('bad')"
+    body = (
+        "other = logging.getLogger('libp2p.host')\nother.setLevel('DEBUG')\n"
+        "other.info('chatter')\nother.warning('bad')"
+    )
     (record,) = records(body, "debug")
     assert (record["event"], record["logger"]) == ("bad", "libp2p.host")
+
+
+def test_other_packages_cannot_flood_the_log() -> None:
+    body = "for number in range(1000): logging.getLogger('libp2p').warning('bad peer %d', number)"
+    shown = records(body + "\nlog.info('own')")
+    assert [record["event"] for record in shown[:2]] == ["bad peer 0", "bad peer 1"]
+    assert shown[-2]["event"] == "bad peer 99 (further records are left out)"
+    assert shown[-1]["event"] == "own"
+    assert len(shown) == 101
+
+
+def test_libp2p_which_silences_itself_is_heard() -> None:
+    body = (
+        "logging.getLogger('libp2p').propagate = False\n"
+        "set_up_logging(LogConfig(format='json'))\n"
+        "logging.getLogger('libp2p.tcp').error('failed')"
+    )
+    (record,) = records(body)
+    assert record["event"] == "failed"
 
 
 @pytest.mark.parametrize("logger", ["log", "logging.getLogger('bruit')"])
