@@ -108,6 +108,10 @@ FIELDS = {
     "gossip.peer_exchange": Field(
         "Offer other peers to those pruned, and connect to peers offered by trusted ones."
     ),
+    "gossip.exchange_public_only": Field(
+        "In peer exchange, hand on a peer's signed addresses only if one of them is public; "
+        "without it the peer is merely named."
+    ),
     "gossip.flood_publish": Field(
         "Send own messages to every peer of the topic with a sufficient score, not to the mesh "
         "alone: faster and harder to eclipse, for more bandwidth."

@@ -20,7 +20,7 @@ class SeenCache:
         self._until: OrderedDict[bytes, float] = OrderedDict()
 
     def add(self, message_id: bytes, now: float) -> None:
-        self._until[message_id] = now + self._ttl
+        self._until.setdefault(message_id, now + self._ttl)
         if len(self._until) > self._capacity:
             self._until.popitem(last=False)
 

@@ -1,7 +1,6 @@
 """Why something was dropped: the reasons that are counted and reported, in one place."""
 
 MALFORMED_FRAME = "malformed frame"
-OVERSIZED_LIST = "list in frame too long"
 UNKNOWN_PEER = "frame from a peer that is not connected"
 GRAYLISTED = "score below the graylist threshold"
 NOT_SUBSCRIBED = "topic not subscribed"

@@ -54,7 +54,7 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """First event of all: arms the heartbeat and dials direct peers."""
+    """First event of all: arms the heartbeat."""
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -98,6 +98,7 @@ class RecordLearnt(msgspec.Struct, frozen=True):
 
     peer: PeerId
     envelope: bytes
+    public: bool = True  # whether it names an address that anybody can reach
 
 
 class SignatureChecked(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from bruit.node.gossip.backoff import Backoffs
 from bruit.node.gossip.context import Context
 from bruit.node.gossip.params import MAX_FANOUT_TOPICS, MAX_PEER_RECORD, MAX_PRUNE_PEERS
 from bruit.node.gossip.peers import Peer
-from bruit.node.gossip.rpc_pb2 import Graft, PeerInfo
+from bruit.node.gossip.rpc_pb2 import Graft
 from bruit.node.gossip.rpc_pb2 import Prune as PruneEntry
 from bruit.topics.keys import PeerId, is_peer_id
 
@@ -166,6 +166,7 @@ class Mesh:
 
     def on_prune(self, peer: Peer, prunes: Iterable[PruneEntry], now: float) -> None:
         params = self._context.params
+        offered: dict[PeerId, bytes] = {}
         for prune in prunes:
             topic = prune.topic
             if topic not in self._mesh:
@@ -173,23 +174,25 @@ class Mesh:
             if peer.id in self._mesh[topic]:
                 self._remove(peer.id, topic, "by peer", now)
             self.backoffs.add(topic, peer.id, prune.backoff or params.prune_backoff, now)
-            if prune.peers:
-                self._on_peer_exchange(peer, list(prune.peers), now)
+            offered.update((info.peer_id, info.signed_peer_record) for info in prune.peers)
+        if offered:
+            self._on_peer_exchange(peer, offered, now)
 
-    def _on_peer_exchange(self, peer: Peer, offered: list[PeerInfo], now: float) -> None:
+    def _on_peer_exchange(self, peer: Peer, offered: dict[PeerId, bytes], now: float) -> None:
+        """Dial peers that one frame offered (peer → signed record), a limited number of them."""
         context = self._context
         if not context.params.peer_exchange:
             return
         if context.scores.score(peer.id, now) < context.thresholds.accept_px:
             context.drop(drops.PX_LOW_SCORE, peer.id)
             return
-        if len(offered) > MAX_PRUNE_PEERS:
-            context.rng.shuffle(offered)
-        for info in offered[:MAX_PRUNE_PEERS]:
-            stranger = info.peer_id not in context.peers and info.peer_id != context.own_id
-            record = info.signed_peer_record
-            if stranger and is_peer_id(info.peer_id) and len(record) <= MAX_PEER_RECORD:
-                context.emit(Connect(info.peer_id, (), record))
+        candidates = list(offered.items())
+        if len(candidates) > MAX_PRUNE_PEERS:
+            candidates = context.rng.sample(candidates, MAX_PRUNE_PEERS)
+        for candidate, record in candidates:
+            stranger = candidate not in context.peers and candidate != context.own_id
+            if stranger and is_peer_id(candidate) and len(record) <= MAX_PEER_RECORD:
+                context.emit(Connect(candidate, (), record))
 
     def on_made_direct(self, peer: PeerId, now: float) -> None:
         """A direct peer gets everything anyway: it leaves every mesh it is in."""

@@ -49,6 +49,7 @@ class GossipParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     backoff_slack: float = 2.0  # go: kept longer than promised, for clocks that differ
     graft_flood_threshold: float = 10.0  # v1.1: a GRAFT this soon after PRUNE costs double
     peer_exchange: bool = False  # go: offer peers on PRUNE and believe those offered
+    exchange_public_only: bool = False  # go: hand on records only if they name a public address
     flood_publish: bool = True  # v1.1: own messages go to every peer of the topic
     opportunistic_graft_ticks: int = 60  # go
     opportunistic_graft_peers: int = 2  # go
@@ -69,9 +70,10 @@ class GossipParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def check(self, path: str = "gossip") -> None:
         """Raise ConfigError at the first relation that does not hold.
 
-        The rules are go-libp2p-pubsub's: ``d_lo ≤ d ≤ d_hi``, ``d_score ≤ d_hi``,
-        ``d_out < d_lo`` and ``d_out < d / 2``; all degrees 0 make a bootstrapper,
-        which keeps no mesh. ``history_gossip ≤ history_length``.
+        The rules are go-libp2p-pubsub's, with ``d / 2`` taken exactly:
+        ``d_lo ≤ d ≤ d_hi``, ``d_score ≤ d_hi``, ``d_out < d_lo`` and
+        ``d_out < d / 2``; all degrees 0 make a bootstrapper, which keeps no mesh.
+        ``history_gossip ≤ history_length``.
         """
         for name in self.__struct_fields__:
             value = getattr(self, name)

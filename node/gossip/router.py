@@ -124,10 +124,8 @@ class Router:
                 self._on_connected(event, now)
             case PeerDisconnected(peer):
                 self._on_disconnected(peer, now)
-            case RecordLearnt(peer, envelope):
-                known = self._context.peers.get(peer)
-                if known is not None and len(envelope) <= MAX_PEER_RECORD:
-                    known.record = envelope
+            case RecordLearnt():
+                self._on_record(event)
             case Subscribe(topic):
                 self._subscribe(topic, now)
             case Unsubscribe(topic):
@@ -188,6 +186,12 @@ class Router:
         context.forget(peer)
         context.scores.disconnected(peer, now)
         context.emit(PeerLeft(peer))
+
+    def _on_record(self, event: RecordLearnt) -> None:
+        known = self._context.peers.get(event.peer)
+        wanted = event.public or not self._params.exchange_public_only
+        if known is not None and wanted and len(event.envelope) <= MAX_PEER_RECORD:
+            known.record = event.envelope
 
     def _on_frame(self, sender: PeerId, frame: bytes, now: float) -> None:
         context = self._context

@@ -52,6 +52,7 @@ from bruit.node.gossip.events import (
 )
 from bruit.node.gossip.router import Router, Statistics
 from bruit.node.net.dialer import Dialer
+from bruit.node.net.host import has_public_address
 from bruit.node.net.judging import Judging
 from bruit.node.net.link import Link
 from bruit.node.net.streams import Streams
@@ -222,4 +223,5 @@ class Driver:
                 envelope = store.get_peer_record(ID(peer))
                 if envelope is not None:
                     self._recorded[peer] = None
-                    self.feed(RecordLearnt(peer, envelope.marshal_envelope()))
+                    public = has_public_address(envelope.record().addrs)
+                    self.feed(RecordLearnt(peer, envelope.marshal_envelope(), public))

@@ -5,8 +5,9 @@ store. Its own pubsub layer, its connection manager's automatic dialling and
 its health checks are not used: whom to be connected to is decided here.
 """
 
+import ipaddress
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -132,3 +133,14 @@ def record_addresses(peer: PeerId, envelope: bytes) -> list[multiaddr.Multiaddr]
     if record.peer_id.to_bytes() != peer or signer != peer:
         raise RemoteError(f"peer record that is not of {peer_id_text(peer)}")
     return list(record.addrs)
+
+
+def has_public_address(addresses: Iterable[multiaddr.Multiaddr]) -> bool:
+    """Whether one of the addresses has an IP that is reachable from anywhere, or a DNS name."""
+    for address in addresses:
+        for protocol, value in address.items():
+            if protocol.name in ("ip4", "ip6") and ipaddress.ip_address(str(value)).is_global:
+                return True
+            if protocol.name.startswith("dns"):
+                return True
+    return False

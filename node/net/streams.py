@@ -29,7 +29,7 @@ from bruit.node.net.link import Link, Traffic
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
 
-READ_SIZE = 65_536  # bytes asked of a stream at a time
+READ_SIZE = 262_144  # bytes asked of a stream at a time: yamux's initial window; measured
 HELLO_TIMEOUT = 30.0  # seconds a peer may leave our stream unnegotiated; guess
 OPEN_ATTEMPTS = 3  # of opening our stream on one connection, before giving the peer up; guess
 OPEN_PAUSE = 1.0  # seconds between them, doubling; guess

@@ -1,0 +1,224 @@
+"""The link to one peer: what leaves in which write, and who waits for it how long."""
+
+from collections.abc import Callable
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from bruit.node.gossip.actions import Lane
+from bruit.node.gossip.sendqueue import SendQueue
+from bruit.node.net.link import WRITE_SIZE, Link
+from tests.net.recorder import Recorder, on_the_wire
+
+PEER = b"peer"
+PATIENCE = 5.0  # seconds of virtual time
+
+
+def small_link(room: int) -> Link:
+    """A link whose lanes hold ``room`` bytes each."""
+    link = Link(PEER)
+    link.queue = SendQueue(dict.fromkeys(Lane, room))
+    return link
+
+
+async def test_all_queued_frames_leave_in_one_write(nursery: trio.Nursery) -> None:
+    link, stream = Link(PEER), Recorder()
+    frames = [b"frame %d" % number for number in range(100)]
+    for frame in frames:
+        link.send_message(frame, frame, Lane.FORWARD)
+    nursery.start_soon(link.write_frames, stream.net)
+    await wait_all_tasks_blocked()
+    assert stream.writes == [on_the_wire(frames)]
+
+
+async def test_a_write_ends_with_the_frame_that_fills_it(nursery: trio.Nursery) -> None:
+    link, stream = Link(PEER), Recorder()
+    frames = [bytes([number]) * 10_000 for number in range(20)]
+    for frame in frames:
+        link.send_message(frame, frame, Lane.OWN)
+    nursery.start_soon(link.write_frames, stream.net)
+    await wait_all_tasks_blocked()
+    assert stream.wire == on_the_wire(frames)
+    # Seven frames of 10,002 bytes are the first that reach 65,536.
+    assert [len(write) for write in stream.writes] == [70_014, 70_014, 60_012]
+    assert all(len(write) < WRITE_SIZE + 10_002 for write in stream.writes)
+
+
+async def test_what_is_queued_while_the_peer_stalls_leaves_in_the_next_write(
+    nursery: trio.Nursery,
+) -> None:
+    link, stream = Link(PEER), Recorder()
+    stream.hold()
+    nursery.start_soon(link.write_frames, stream.net)
+    link.send_control(b"first")
+    await wait_all_tasks_blocked()
+    for frame in (b"second", b"third"):
+        link.send_control(frame)
+    await wait_all_tasks_blocked()
+    stream.let_go()
+    await wait_all_tasks_blocked()
+    assert stream.writes == [on_the_wire([b"first"]), on_the_wire([b"second", b"third"])]
+
+
+async def test_control_goes_before_own_messages_and_those_before_forwarded_ones(
+    nursery: trio.Nursery,
+) -> None:
+    link, stream = Link(PEER), Recorder()
+    link.send_message(b"1", b"forwarded", Lane.FORWARD)
+    link.send_message(b"2", b"own", Lane.OWN)
+    link.send_message(b"3", b"forwarded later", Lane.FORWARD)
+    link.send_control(b"control")
+    nursery.start_soon(link.write_frames, stream.net)
+    await wait_all_tasks_blocked()
+    assert stream.wire == on_the_wire([b"control", b"own", b"forwarded", b"forwarded later"])
+
+
+async def test_a_message_cancelled_before_it_was_written_never_leaves(
+    nursery: trio.Nursery,
+) -> None:
+    link, stream = Link(PEER), Recorder()
+    stream.hold()
+    nursery.start_soon(link.write_frames, stream.net)
+    link.send_message(b"1", b"under way", Lane.FORWARD)
+    await wait_all_tasks_blocked()
+    link.send_message(b"2", b"unwanted", Lane.FORWARD)
+    link.send_message(b"3", b"wanted", Lane.FORWARD)
+    assert link.queue.cancel([b"1", b"2"]) == 1
+    stream.let_go()
+    await wait_all_tasks_blocked()
+    assert stream.wire == on_the_wire([b"under way", b"wanted"])
+
+
+async def test_traffic_counts_what_was_written_with_its_prefixes(nursery: trio.Nursery) -> None:
+    link, stream = Link(PEER), Recorder()
+    nursery.start_soon(link.write_frames, stream.net)
+    for frame in (b"short", bytes(200)):
+        link.send_control(frame)
+    await wait_all_tasks_blocked()
+    assert link.traffic.frames_out == 2
+    assert link.traffic.bytes_out == (1 + 5) + (2 + 200) == len(stream.wire)
+
+
+async def test_nobody_waits_where_there_is_room(autojump_clock: MockClock) -> None:
+    link = small_link(100)
+    link.send_message(b"1", bytes(60), Lane.OWN)
+    await link.wait_for_room(40, PATIENCE)
+    assert (trio.current_time(), link.slow) == (0.0, False)
+
+
+async def test_a_publisher_waits_until_the_peer_has_read_enough(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    link, stream = small_link(100), Recorder()
+    link.send_message(b"1", bytes(100), Lane.OWN)
+
+    async def read_after_a_while() -> None:
+        await trio.sleep(PATIENCE / 2)
+        nursery.start_soon(link.write_frames, stream.net)
+
+    nursery.start_soon(read_after_a_while)
+    await link.wait_for_room(50, PATIENCE)
+    assert trio.current_time() == PATIENCE / 2
+    assert not link.slow
+    assert link.send_message(b"2", bytes(50), Lane.OWN)
+
+
+async def test_a_slow_peer_is_waited_for_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    link, stream = small_link(100), Recorder()
+    stream.hold()
+    nursery.start_soon(link.write_frames, stream.net)
+    link.send_message(b"1", bytes(100), Lane.OWN)
+    await wait_all_tasks_blocked()  # that one is in the writer's hands
+    link.send_message(b"2", bytes(100), Lane.OWN)
+
+    await link.wait_for_room(100, PATIENCE)
+    assert (trio.current_time(), link.slow) == (PATIENCE, True)
+    await link.wait_for_room(100, PATIENCE)
+    assert trio.current_time() == PATIENCE
+    assert not link.send_message(b"3", bytes(100), Lane.OWN)
+
+
+async def test_a_peer_that_has_caught_up_is_waited_for_again(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    link, stream = small_link(100), Recorder()
+    stream.hold()
+    nursery.start_soon(link.write_frames, stream.net)
+    link.send_message(b"1", bytes(100), Lane.OWN)
+    await wait_all_tasks_blocked()
+    link.send_message(b"2", bytes(100), Lane.OWN)
+    await link.wait_for_room(100, PATIENCE)
+    was_slow = link.slow
+    stream.let_go()
+    await wait_all_tasks_blocked()
+    assert (was_slow, link.slow) == (True, False)
+
+    stream.hold()
+    link.send_message(b"3", bytes(100), Lane.OWN)
+    await wait_all_tasks_blocked()
+    link.send_message(b"4", bytes(100), Lane.OWN)
+    await link.wait_for_room(100, PATIENCE)
+    assert trio.current_time() == 2 * PATIENCE
+
+
+async def test_a_message_larger_than_the_lane_fits_when_the_lane_is_empty() -> None:
+    link = small_link(100)
+    with trio.fail_after(0):
+        await link.wait_for_room(1_000_000, PATIENCE)
+    assert link.send_message(b"1", bytes(1_000_000), Lane.OWN)
+
+
+async def test_flush_returns_when_the_last_write_has_returned(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    link, stream = Link(PEER), Recorder()
+    stream.hold()
+    nursery.start_soon(link.write_frames, stream.net)
+    link.send_control(b"under way")
+    await wait_all_tasks_blocked()
+    link.send_control(b"queued")
+    with trio.move_on_after(3) as stalled:
+        await link.flush()
+    assert stalled.cancelled_caught
+    stream.let_go()
+    with trio.fail_after(3):
+        await link.flush()
+    assert stream.wire == on_the_wire([b"under way", b"queued"])
+
+
+async def test_flush_returns_at_once_where_nothing_is_queued() -> None:
+    with trio.fail_after(0):
+        await Link(PEER).flush()
+
+
+@pytest.mark.parametrize("give_up", [Link.close, Link.reset])
+async def test_who_waits_for_a_lost_peer_is_released(
+    give_up: Callable[[Link], None], autojump_clock: MockClock
+) -> None:
+    link = small_link(100)
+    link.send_message(b"1", bytes(100), Lane.OWN)
+    async with trio.open_nursery() as waiters:
+        waiters.start_soon(link.wait_for_room, 100, PATIENCE)
+        waiters.start_soon(link.flush)
+        await wait_all_tasks_blocked()
+        give_up(link)
+    assert trio.current_time() == 0.0
+    assert link.queue.empty
+
+
+async def test_closing_a_link_stops_its_writer_and_nobody_waits_for_it_again() -> None:
+    link, stream = Link(PEER), Recorder()
+    async with trio.open_nursery() as nursery:
+
+        async def serve() -> None:
+            with link.scope:
+                await link.write_frames(stream.net)
+
+        nursery.start_soon(serve)
+        await wait_all_tasks_blocked()
+        link.close()
+    assert link.closed
+    assert link.slow
