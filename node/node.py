@@ -152,9 +152,10 @@ class Node:
         )
         # Seqnos must grow over restarts: wall-clock nanoseconds, as in go-libp2p-pubsub.
         self._author = Author(self._key, self._router_config.signature_policy, time.time_ns())
-        async with listening(host, config.network.listen), trio.open_nursery() as nursery:
+        ended = trio.Event()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._serve, host, driver, ended)
             self._host, self._driver, self._dialer = host, driver, dialer
-            await nursery.start(driver.run)
             for name, topic in config.topics.items():
                 if topic.subscribe:
                     driver.feed(Subscribe(name))
@@ -166,6 +167,18 @@ class Node:
                     await driver.stop(config.shutdown.grace)
                     await hang_up(host)
                 self._close()
+                ended.set()
+
+    async def _serve(
+        self, host: IHost, driver: Driver, ended: trio.Event, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Run the host and its driver until ``ended``, for a cancelled program to say goodbye."""
+        with trio.CancelScope(shield=True):
+            listen = self._config.network.listen
+            async with listening(host, listen), trio.open_nursery() as nursery:
+                await nursery.start(driver.run)
+                task_status.started()
+                await ended.wait()
                 nursery.cancel_scope.cancel()
 
     def _dial_configured(self, driver: Driver, dialer: Dialer) -> None:

@@ -36,6 +36,7 @@ class Context:
         self.direct: dict[PeerId, tuple[str, ...]] = {}  # peer → addresses to dial
         self.ticks = 0  # heartbeats so far
         self.counters: dict[str, int] = {}
+        self._max_iwant = max(config.max_frame() // config.max_message(), 1)
         self._actions: list[Action] = []
         self._batches: dict[PeerId, Batch] = {}
 
@@ -83,7 +84,10 @@ class Context:
             SendControl(peer, frame)
             for peer, batch in self._batches.items()
             for frame in encode_batch(
-                batch, self.params.max_rpc_size, self.params.max_idontwant_length
+                batch,
+                self.params.max_rpc_size,
+                self._max_iwant,
+                self.params.max_idontwant_length,
             )
         ]
         actions += self._actions

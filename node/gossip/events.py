@@ -70,6 +70,12 @@ class PeerConnected(msgspec.Struct, frozen=True):
     address: str = ""  # multiaddr of the other end, empty when unknown
 
 
+class PeerRenewed(msgspec.Struct, frozen=True):
+    """A stream to or from a connected peer was replaced: it may have forgotten all we told it."""
+
+    peer: PeerId
+
+
 class PeerDisconnected(msgspec.Struct, frozen=True):
     peer: PeerId
 
@@ -159,6 +165,7 @@ Event = (
     Start
     | Stop
     | PeerConnected
+    | PeerRenewed
     | PeerDisconnected
     | FrameReceived
     | FramesDropped

@@ -202,13 +202,22 @@ class Mesh:
                     peer, topic, self._context.params.prune_backoff, "made direct", now, False
                 )
 
-    def say_again(self, peer: Peer, grafts: Iterable[Graft], prunes: Iterable[PruneEntry]) -> None:
+    def graft_again(self, peer: PeerId) -> None:
+        """Repeat the GRAFT of every mesh that the peer is in; who knows it does nothing."""
+        for topic, members in self._mesh.items():
+            if peer in members:
+                self._context.tell(peer).grafts[topic] = None
+
+    def say_again(
+        self, peer: Peer, grafts: Iterable[Graft], prunes: Iterable[PruneEntry], now: float
+    ) -> None:
         """Repeat lost GRAFTs and PRUNEs, as far as they are still true."""
         for graft in grafts:
             if peer.id in self._mesh.get(graft.topic, ()):
                 self._context.tell(peer.id).grafts[graft.topic] = None
         for prune in prunes:
             if peer.id not in self._mesh.get(prune.topic, ()):
+                self.backoffs.add(prune.topic, peer.id, prune.backoff, now)  # it counts from now
                 self._context.tell_prune(peer, prune.topic, prune.backoff, {})
 
     # The heartbeat

@@ -22,6 +22,7 @@ MAX_TRACKED_PER_PEER = 10_000  # ids remembered per peer (rust-libp2p IDONTWANT_
 MAX_LOST_CONTROL = 64  # frames kept to say again to a slow peer; guess: it says much twice
 MAX_FANOUT_TOPICS = 1000  # topics published to without being subscribed; guess
 MAX_BACKOFFS_PER_TOPIC = 10_000  # guess: ten thousand peers pruned within a backoff
+MIN_MAX_FRAME = 4_194_304  # bytes of a frame always taken: js-libp2p answers an IWANT in one frame
 FRAME_OVERHEAD = 4096  # bytes of a frame beside its largest message; guess, a kilobyte suffices
 
 
@@ -148,10 +149,13 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True):
     def topic(self, name: str) -> TopicParams:
         return self.topics.get(name, self.default_topic)
 
-    def max_frame(self) -> int:
-        """The largest frame worth reading, bytes: the largest message allowed and its wrapping."""
-        largest = max(
+    def max_message(self) -> int:
+        """The largest message that any topic allows, bytes on the wire."""
+        return max(
             [self.default_topic.max_message_size]
             + [topic.max_message_size for topic in self.topics.values()]
         )
-        return max(self.params.max_rpc_size, largest + FRAME_OVERHEAD)
+
+    def max_frame(self) -> int:
+        """The largest frame worth reading, bytes: the largest message allowed and its wrapping."""
+        return max(MIN_MAX_FRAME, self.params.max_rpc_size, self.max_message() + FRAME_OVERHEAD)

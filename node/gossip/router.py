@@ -35,6 +35,7 @@ from bruit.node.gossip.events import (
     FramesDropped,
     PeerConnected,
     PeerDisconnected,
+    PeerRenewed,
     Publish,
     RecordLearnt,
     RemoveDirectPeer,
@@ -122,6 +123,8 @@ class Router:
                 self._on_dropped(event)
             case PeerConnected():
                 self._on_connected(event, now)
+            case PeerRenewed(peer):
+                self._on_renewed(peer)
             case PeerDisconnected(peer):
                 self._on_disconnected(peer, now)
             case RecordLearnt():
@@ -174,9 +177,19 @@ class Router:
         context.peers.add(Peer(event.peer, event.protocol, event.outbound))
         context.scores.connected(event.peer, event.address, now)
         context.emit(PeerJoined(event.peer, event.protocol, event.outbound))
+        self._say_hello(event.peer)
+
+    def _on_renewed(self, peer: PeerId) -> None:
+        """Say it all again: the subscriptions, and which meshes the peer is in."""
+        if peer in self._context.peers:
+            self._say_hello(peer)
+            self._mesh.graft_again(peer)
+
+    def _say_hello(self, peer: PeerId) -> None:
+        """All our subscriptions, in one frame."""
         topics = self._mesh.topics()
-        if topics:  # the hello: all our subscriptions, in one frame
-            context.tell(event.peer).subscriptions.update(dict.fromkeys(topics, True))
+        if topics:
+            self._context.tell(peer).subscriptions.update(dict.fromkeys(topics, True))
 
     def _on_disconnected(self, peer: PeerId, now: float) -> None:
         context = self._context
@@ -261,7 +274,7 @@ class Router:
             if len(peer.lost_control) < MAX_LOST_CONTROL:
                 peer.lost_control.append(frame)
 
-    def _repeat_lost_control(self, peer: Peer) -> None:
+    def _repeat_lost_control(self, peer: Peer, now: float) -> None:
         """Say again what a full queue lost, as far as it still holds."""
         lost, peer.lost_control = peer.lost_control, []
         for frame in lost:
@@ -269,7 +282,7 @@ class Router:
             for subscription in rpc.subscriptions:
                 topic = subscription.topic
                 self._context.tell(peer.id).subscriptions[topic] = self._mesh.joined(topic)
-            self._mesh.say_again(peer, rpc.control.graft, rpc.control.prune)
+            self._mesh.say_again(peer, rpc.control.graft, rpc.control.prune, now)
 
     # Commands
 
@@ -348,7 +361,7 @@ class Router:
             self._dial_direct(list(context.direct))
         for peer in context.peers:
             if peer.lost_control:
-                self._repeat_lost_control(peer)
+                self._repeat_lost_control(peer, now)
         self._mesh.maintain(now)
         self._gossip.advertise(now)
         self._seen.expire(now)

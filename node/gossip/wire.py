@@ -85,23 +85,24 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def encode_batch(batch: Batch, max_size: int, max_idontwant: int) -> list[bytes]:
+def encode_batch(batch: Batch, max_size: int, max_iwant: int, max_idontwant: int) -> list[bytes]:
     """The frames that say all of ``batch``: one, or as many as ``max_size`` bytes make it.
 
-    A single entry that exceeds ``max_size`` still goes out, by itself.
-    ``max_idontwant`` ids go into one frame: peers read no more of it.
+    A single entry that exceeds ``max_size`` still goes out, by itself. At most
+    ``max_iwant`` and ``max_idontwant`` ids go into one frame: some peers answer
+    all of an IWANT in one frame, and none reads more of an IDONTWANT.
     """
     entries: list[_Entry] = []
     entries += [("subscription", topic, wanted) for topic, wanted in batch.subscriptions.items()]
     entries += [("graft", topic, None) for topic in batch.grafts]
     entries += [("prune", topic, prune) for topic, prune in batch.prunes.items()]
     entries += [("ihave", topic, each) for topic, ids in batch.ihave.items() for each in ids]
-    entries += [("iwant", "", each) for each in batch.iwant]
-    entries += [("idontwant", "", each) for each in batch.idontwant[:max_idontwant]]
-    frames = _encode_entries(entries, max_size)
-    for start in range(max_idontwant, len(batch.idontwant), max_idontwant):
-        chunk = batch.idontwant[start : start + max_idontwant]
-        frames += _encode_entries([("idontwant", "", each) for each in chunk], max_size)
+    iwant: list[_Entry] = [("iwant", "", each) for each in batch.iwant]
+    idontwant: list[_Entry] = [("idontwant", "", each) for each in batch.idontwant]
+    frames = _encode_entries(entries + iwant[:max_iwant] + idontwant[:max_idontwant], max_size)
+    for rest, most in ((iwant, max_iwant), (idontwant, max_idontwant)):
+        for start in range(most, len(rest), most):
+            frames += _encode_entries(rest[start : start + most], max_size)
     return frames
 
 

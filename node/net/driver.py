@@ -16,8 +16,7 @@ from typing import assert_never
 
 import msgspec
 import trio
-from libp2p.abc import IHost, IPeerStore
-from libp2p.peer.id import ID
+from libp2p.abc import IHost
 
 from bruit.node.gossip.actions import (
     Action,
@@ -52,7 +51,7 @@ from bruit.node.gossip.events import (
 )
 from bruit.node.gossip.router import Router, Statistics
 from bruit.node.net.dialer import Dialer
-from bruit.node.net.host import has_public_address
+from bruit.node.net.host import has_public_address, known_record
 from bruit.node.net.judging import Judging
 from bruit.node.net.link import Link
 from bruit.node.net.streams import Streams
@@ -217,10 +216,9 @@ class Driver:
 
     def _learn_records(self) -> None:
         """Hand the router the signed records that identify has brought meanwhile."""
-        store: IPeerStore = self._host.get_peerstore()
         for peer in self.streams.links:
             if peer not in self._recorded:
-                envelope = store.get_peer_record(ID(peer))
+                envelope = known_record(self._host, peer)
                 if envelope is not None:
                     self._recorded[peer] = None
                     public = has_public_address(envelope.record().addrs)

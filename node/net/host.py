@@ -23,8 +23,9 @@ from libp2p.custom_types import TProtocol
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.network.config import ConnectionConfig
 from libp2p.network.swarm import Swarm
-from libp2p.peer.envelope import consume_envelope
+from libp2p.peer.envelope import Envelope, consume_envelope
 from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStoreError
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from multiaddr.protocols import P_P2P
@@ -87,12 +88,20 @@ async def listening(host: IHost, addresses: Sequence[str]) -> AsyncIterator[None
         _require_free(address)
     async with host.run(listen_addrs=[multiaddr.Multiaddr(address) for address in addresses]):
         network = cast(Swarm, host.get_network())
-        for address in addresses:
-            if str(multiaddr.Multiaddr(address)) not in network.listeners:  # left out in silence
-                raise LocalError(f"cannot listen on {address}: only /ip4 or /ip6 with /tcp work")
-        # It would dial whomever identify has told of, up to half the connection limit.
-        await network.auto_connector.stop()
-        yield
+        try:
+            for address in addresses:
+                if str(multiaddr.Multiaddr(address)) not in network.listeners:  # left out silently
+                    raise LocalError(
+                        f"cannot listen on {address}: only /ip4 or /ip6 with /tcp work"
+                    )
+            # It would dial whomever identify has told of, up to half the connection limit.
+            await network.auto_connector.stop()
+            yield
+        finally:
+            # libp2p's own attempt is cancelled before it begins, and the port would stay taken.
+            with trio.CancelScope(shield=True):
+                for listener in network.listeners.values():
+                    await listener.close()
 
 
 def _require_free(address: str) -> None:
@@ -135,12 +144,26 @@ def record_addresses(peer: PeerId, envelope: bytes) -> list[multiaddr.Multiaddr]
     return list(record.addrs)
 
 
+def known_record(host: IHost, peer: PeerId) -> Envelope | None:
+    """The signed record of a peer that identify has brought, while its addresses are fresh."""
+    try:
+        return host.get_peerstore().get_peer_record(ID(peer))
+    except PeerStoreError:  # says so where it expired; where there is none, it gives None
+        return None
+
+
 def has_public_address(addresses: Iterable[multiaddr.Multiaddr]) -> bool:
     """Whether one of the addresses has an IP that is reachable from anywhere, or a DNS name."""
-    for address in addresses:
+    return any(_is_public(address) for address in addresses)
+
+
+def _is_public(address: multiaddr.Multiaddr) -> bool:
+    try:
         for protocol, value in address.items():
             if protocol.name in ("ip4", "ip6") and ipaddress.ip_address(str(value)).is_global:
                 return True
             if protocol.name.startswith("dns"):
                 return True
+    except Exception:  # noqa: BLE001, bytes of a peer that multiaddr parses only now
+        return False
     return False

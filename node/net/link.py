@@ -79,8 +79,6 @@ class Link:
         A peer that takes longer than ``patience`` seconds is not waited for again
         until it has read everything.
         """
-        if self.slow or self.queue.has_room(Lane.OWN, size):
-            return  # nearly always: spares a cancel scope per message
         with trio.move_on_after(patience):
             while not self.slow and not self.queue.has_room(Lane.OWN, size):
                 await self._room.park()

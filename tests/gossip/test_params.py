@@ -203,5 +203,11 @@ def test_the_largest_frame_read_holds_the_largest_message_of_any_topic() -> None
     large = TopicParams(max_message_size=5_000_000)
     assert RouterConfig(topics={"a": large}, default_topic=small).max_frame() > 5_000_000
     assert RouterConfig(topics={"a": small}, default_topic=large).max_frame() > 5_000_000
-    split_at = params(max_rpc_size=2_000_000)
-    assert RouterConfig(params=split_at, default_topic=small).max_frame() == 2_000_000
+    split_at = params(max_rpc_size=6_000_000)
+    assert RouterConfig(params=split_at, default_topic=small).max_frame() == 6_000_000
+
+
+def test_a_frame_as_large_as_js_sends_is_read_whatever_the_topics() -> None:
+    """js-libp2p, maxInboundDataLength and maxOutboundDataLength: 4 MiB."""
+    small = TopicParams(max_message_size=1000)
+    assert RouterConfig(default_topic=small).max_frame() == 4 * 1024 * 1024

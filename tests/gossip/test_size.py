@@ -91,16 +91,17 @@ def entries_of_frame(frame: bytes) -> list[tuple[object, ...]]:
     ]
 
 
-@given(batches, st.integers(30, 1500), st.integers(1, 12))
+@given(batches, st.integers(30, 1500), st.integers(1, 12), st.integers(1, 12))
 def test_a_batch_is_said_in_frames_that_fit_and_nothing_is_lost_or_doubled(
-    batch: Batch, max_size: int, max_idontwant: int
+    batch: Batch, max_size: int, max_iwant: int, max_idontwant: int
 ) -> None:
     """go: TestFragmentRPCFunction, FuzzRPCSplit."""
-    frames = encode_batch(batch, max_size, max_idontwant)
+    frames = encode_batch(batch, max_size, max_iwant, max_idontwant)
     said = [entries_of_frame(frame) for frame in frames]
     for frame, entries in zip(frames, said, strict=True):
         assert entries
         assert len(frame) <= max_size or len(entries) == 1
+        assert sum(entry[0] == "iwant" for entry in entries) <= max_iwant
         assert sum(entry[0] == "idontwant" for entry in entries) <= max_idontwant
     flat = [entry for entries in said for entry in entries]
     for kind in ("subscription", "graft", "prune", "ihave", "iwant", "idontwant"):
@@ -110,14 +111,14 @@ def test_a_batch_is_said_in_frames_that_fit_and_nothing_is_lost_or_doubled(
 
 @given(batches)
 def test_a_batch_that_fits_is_one_frame(batch: Batch) -> None:
-    frames = encode_batch(batch, 1_000_000, 35)
+    frames = encode_batch(batch, 1_000_000, 35, 35)
     assert len(frames) == (1 if entries_of_batch(batch) else 0)
 
 
 def test_an_id_larger_than_a_frame_goes_by_itself() -> None:
     """go: TestFragmentRPCFunction, its pathological case."""
     giant = bytes(2048)
-    frames = encode_batch(Batch(iwant=[b"hello", giant, b"world"]), 1024, 10)
+    frames = encode_batch(Batch(iwant=[b"hello", giant, b"world"]), 1024, 10, 10)
     assert [entries_of_frame(frame) for frame in frames] == [
         [("iwant", b"hello")],
         [("iwant", giant)],
@@ -128,7 +129,7 @@ def test_an_id_larger_than_a_frame_goes_by_itself() -> None:
 def test_splitting_wastes_no_more_than_half_of_a_frame() -> None:
     """500 ids of 32 bytes, 34 each on the wire, into frames of 1,024."""
     batch = Batch(ihave={TOPIC: [number.to_bytes(32, "big") for number in range(500)]})
-    frames = encode_batch(batch, 1024, 10)
+    frames = encode_batch(batch, 1024, 10, 10)
     assert 500 * 34 / 1024 <= len(frames) <= 2 * 500 * 34 / 1024
 
 
@@ -257,7 +258,7 @@ def test_any_bytes_are_a_frame_or_a_fault(frame: bytes) -> None:
 
 def test_a_prune_says_its_backoff_in_whole_seconds_rounded_up_and_whom_it_offers() -> None:
     prune = Prune(TOPIC, 10.2, ((b"peer", b"record"), (b"other", b"")))
-    (frame,) = encode_batch(Batch(prunes={TOPIC: prune}), 1024, 10)
+    (frame,) = encode_batch(Batch(prunes={TOPIC: prune}), 1024, 10, 10)
     (entry,) = Rpc.FromString(frame).control.prune
     assert entry.backoff == 11
     assert list(entry.peers) == [

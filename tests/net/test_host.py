@@ -1,5 +1,7 @@
 """The libp2p host: the same identity on both sides, records that verify, addresses that parse."""
 
+import time
+
 import libp2p.peer.pb.peer_record_pb2 as record_pb
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from multiaddr import Multiaddr
 from bruit.node.identity import new_key
 from bruit.node.net.host import (
     has_public_address,
+    known_record,
     libp2p_keys,
     new_host,
     parse_address,
@@ -115,6 +118,22 @@ def test_no_changed_byte_of_a_record_moves_a_peer(place: int, difference: int) -
     except RemoteError:
         return
     assert addresses == ADDRESSES
+
+
+def test_a_record_is_known_until_its_addresses_are_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, key = new_host(new_key(), 10), new_key()
+    store, envelope = host.get_peerstore(), sealed(key, peer_id(key))
+    assert known_record(host, peer_id(key)) is None
+    store.consume_peer_record(envelope, 7200)
+    assert known_record(host, peer_id(key)) == envelope
+    later = time.time() + 7202
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert known_record(host, peer_id(key)) is None
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_an_address_that_is_public_or_is_not(address: bytes) -> None:
+    assert has_public_address([Multiaddr(address)]) in (True, False)
 
 
 # Addresses
