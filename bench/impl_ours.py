@@ -7,7 +7,6 @@ from bruit import Node, NodeConfig, Subscription
 from bruit.node.config.schema import NetworkConfig
 
 TOPIC = "/bench/local/relay/blocks/proposed"
-WINDOW = None  # publish() itself waits for room
 
 
 @asynccontextmanager
@@ -25,9 +24,9 @@ async def _payloads(subscription: Subscription) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def publisher(address: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-    """A node that knows the subscriber to be subscribed: its publish function."""
-    config = NodeConfig(network=NetworkConfig(listen=(), peers=(address,)))
-    async with Node(config) as node:
+    """A node that knows of the subscription: its publish function, which raises for a drop."""
+    async with Node(NodeConfig(network=NetworkConfig(listen=()))) as node:
+        await node.connect(address)
         await node.wait_for_peers(TOPIC)
 
         async def publish(payload: bytes) -> None:

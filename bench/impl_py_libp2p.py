@@ -8,19 +8,18 @@ from contextlib import asynccontextmanager
 
 import libp2p
 import multiaddr
-import trio
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.peer.peerinfo import info_from_p2p_addr
-from libp2p.pubsub import gossipsub
+from libp2p.pubsub.gossipsub import PROTOCOL_ID, PROTOCOL_ID_V11, PROTOCOL_ID_V12, GossipSub
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.tools.anyio_service import background_trio_service
 
 TOPIC = "/bench/local/relay/blocks/proposed"
-WINDOW = 24
+PATIENCE = 30.0  # seconds for the two to know of each other
 
 
 @asynccontextmanager
@@ -32,14 +31,14 @@ async def _pubsub() -> AsyncIterator[Pubsub]:
         sec_opt={TProtocol(NOISE): noise},
         muxer_opt=libp2p.create_yamux_muxer_option(),
     )
-    router = gossipsub.GossipSub(
-        protocols=[gossipsub.PROTOCOL_ID_V12, gossipsub.PROTOCOL_ID_V11, gossipsub.PROTOCOL_ID],
+    router = GossipSub(
+        protocols=[PROTOCOL_ID_V12, PROTOCOL_ID_V11, PROTOCOL_ID],
         degree=6,
         degree_low=4,
         degree_high=12,
         spam_protection_enabled=False,
     )
-    pubsub = Pubsub(host, router, strict_signing=True)
+    pubsub = Pubsub(host, router)
     listen = [multiaddr.Multiaddr("/ip4/127.0.0.1/tcp/0")]
     async with (
         host.run(listen_addrs=listen),
@@ -52,6 +51,7 @@ async def _pubsub() -> AsyncIterator[Pubsub]:
 
 @asynccontextmanager
 async def subscriber() -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
+    """A subscribed host: its address, and the payloads that reach it."""
     async with _pubsub() as pubsub:
         subscription = await pubsub.subscribe(TOPIC)
 
@@ -64,12 +64,12 @@ async def subscriber() -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
 
 @asynccontextmanager
 async def publisher(address: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+    """A host that knows of the subscription: its publish function, which tells of no drop."""
     async with _pubsub() as pubsub:
         peer = info_from_p2p_addr(multiaddr.Multiaddr(address))
         await pubsub.host.connect(peer)
-        with trio.fail_after(30):
-            await pubsub.wait_for_peer(peer.peer_id, timeout=30)
-            await pubsub.wait_for_subscription(peer.peer_id, TOPIC, timeout=30)
+        await pubsub.wait_for_peer(peer.peer_id, timeout=PATIENCE)
+        await pubsub.wait_for_subscription(peer.peer_id, TOPIC, timeout=PATIENCE)
 
         async def publish(payload: bytes) -> None:
             await pubsub.publish(TOPIC, payload)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from bruit.node.config import NodeConfig, TopicConfig, load_config
+    from bruit.node.config import NetworkConfig, NodeConfig, TopicConfig, load_config
     from bruit.node.net.driver import Outcome
     from bruit.node.node import Node, NodeStatistics
     from bruit.node.reports import DialFailed, NodeReport, PluginFailed
@@ -32,6 +32,7 @@ _HOMES = {
     "ConfigError": "topics.errors",
     "DialFailed": "node.reports",
     "LocalError": "topics.errors",
+    "NetworkConfig": "node.config",
     "Node": "node.node",
     "NodeConfig": "node.config",
     "NodeReport": "node.reports",
@@ -54,6 +55,7 @@ __all__ = [
     "ConfigError",
     "DialFailed",
     "LocalError",
+    "NetworkConfig",
     "Node",
     "NodeConfig",
     "NodeReport",

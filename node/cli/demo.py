@@ -83,9 +83,13 @@ def demo(
     from bruit.node.demo.report import refusals, summarise, table, view
     from bruit.plugins.bitcoin import block_hash
     from bruit.plugins.bitcoin.generate import TRANSACTIONS_PER_MEGABYTE, generate_block
+    from bruit.topics.errors import LocalError
 
     rng = random.Random(seed)
-    plan = make_plan(nodes, kill, rng)
+    try:
+        plan = make_plan(nodes, kill, rng)
+    except LocalError as problem:
+        raise click.UsageError(str(problem)) from None
     if file is None:
         network = "regtest"
         block = generate_block(rng, txs or TRANSACTIONS_PER_MEGABYTE)

@@ -21,7 +21,8 @@ Settings of the configuration are explained in [configuration.md](configuration.
 
 
 def cli_page() -> str:
-    return "\n".join([_HEAD, *_sections(main, click.Context(main, info_name="bruit"))])
+    context = click.Context(main, info_name="bruit", **main.context_settings)
+    return "\n".join([_HEAD, *_sections(main, context)])
 
 
 def _sections(command: click.Command, ctx: click.Context) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """What an operator decides: from TOML, environment and flags, checked before anything starts."""
 
 from bruit.node.config.load import Loaded, Override, load_config, located, set_override
-from bruit.node.config.schema import NodeConfig, TopicConfig, router_config
+from bruit.node.config.schema import NetworkConfig, NodeConfig, TopicConfig, router_config
 
 __all__ = [
     "Loaded",
+    "NetworkConfig",
     "NodeConfig",
     "Override",
     "TopicConfig",

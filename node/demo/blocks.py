@@ -22,12 +22,13 @@ def load_block(path: Path) -> bytes:
             content = file.read(MAX_TEXT + 1)
     except (OSError, EOFError, lzma.LZMAError) as problem:
         raise LocalError(f"block file {path} cannot be read: {problem}") from None
-    if len(content) > MAX_TEXT:
-        raise LocalError(f"block file {path} is larger than any block: at most {MAX_BLOCK} bytes")
     try:
-        return bytes.fromhex(content.decode("ascii"))
+        block = bytes.fromhex(content.decode("ascii"))
     except ValueError:
-        return content
+        block = content
+    if len(content) > MAX_TEXT or len(block) > MAX_BLOCK:
+        raise LocalError(f"block file {path} is larger than any block: at most {MAX_BLOCK} bytes")
+    return block
 
 
 def _open(path: Path) -> IO[bytes]:

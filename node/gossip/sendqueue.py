@@ -77,6 +77,11 @@ class SendQueue:
         return None
 
     @property
+    def has_control(self) -> bool:
+        """Whether `pop` gives a control frame next."""
+        return bool(self._control)
+
+    @property
     def byte_count(self) -> int:
         return sum(self._sizes.values())
 

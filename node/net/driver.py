@@ -116,12 +116,12 @@ class Driver:
                 self._nursery = None
 
     async def stop(self, grace: float) -> None:
-        """Leave all topics and let the queues empty, for at most ``grace`` seconds."""
+        """Leave all topics and let the peers read the rest, for at most ``grace`` seconds."""
         self.feed(Stop())
         with trio.move_on_after(grace):
             async with trio.open_nursery() as nursery:
                 for link in list(self.streams.links.values()):
-                    nursery.start_soon(link.flush)
+                    nursery.start_soon(link.finish)
 
     def feed(self, event: Event) -> None:
         """Hand an event to the router and carry out all that follows, in order."""

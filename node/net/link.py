@@ -1,13 +1,17 @@
 """One peer on the wire: its send queue, and the loop that empties it."""
 
+from contextlib import suppress
+
 import trio
 from libp2p.abc import INetStream
 
 from bruit.node.gossip.actions import Lane
 from bruit.node.gossip.sendqueue import SendQueue
 from bruit.node.gossip.wire import encode_uvarint
+from bruit.node.net.host import NETWORK_ERRORS
 from bruit.topics.keys import PeerId
 
+FAREWELL = 1.0  # seconds a peer has to read the last of what we wrote; guess
 WRITE_SIZE = 65_536  # bytes gathered into one write: what fits one noise record, nearly
 
 
@@ -35,9 +39,12 @@ class Link:
         self.traffic = Traffic()
         self.ready = trio.Event()  # our stream to it is open and the router knows
         self.scope = trio.CancelScope()  # of everything that serves the peer
+        self.outbound: INetStream | None = None  # the stream that is written
         self.inbound: INetStream | None = None  # the stream that is read
+        self.inbound_count = 0  # how many there have been
         self.slow = False  # has kept a publisher waiting, and has not caught up since
-        self._writing = False
+        self._writing = 0  # frames in the write under way
+        self._writing_control: list[bytes] = []  # the control frames among them
         self._work = trio.lowlevel.ParkingLot()  # the writer, while there is nothing to write
         self._room = trio.lowlevel.ParkingLot()  # publishers, while there is no room
 
@@ -57,19 +64,24 @@ class Link:
             if self.queue.empty:
                 self.slow = False
                 await self._work.park()
-            self._writing = True
             await stream.write(self._gather())
-            self._writing = False
+            self._writing = 0
+            self._writing_control.clear()
             self._room.unpark_all()
 
     def _gather(self) -> bytes:
         parts: list[bytes] = []
         size = 0
-        while size < WRITE_SIZE and (frame := self.queue.pop()) is not None:
+        while size < WRITE_SIZE and not self.queue.empty:
+            is_control, frame = self.queue.has_control, self.queue.pop()
+            assert frame is not None  # the queue is not empty
             prefix = encode_uvarint(len(frame))
             parts += (prefix, frame)
             size += len(prefix) + len(frame)
-            self.traffic.frames_out += 1
+            self._writing += 1
+            if is_control:
+                self._writing_control.append(frame)
+        self.traffic.frames_out += self._writing
         self.traffic.bytes_out += size
         return b"".join(parts)
 
@@ -90,21 +102,39 @@ class Link:
         while self._writing or not self.queue.empty:
             await self._room.park()
 
+    async def finish(self) -> None:
+        """End our stream when all is written, and wait until the peer has read it.
+
+        It then ends its half, as go-libp2p-pubsub does. What a peer has not read
+        when the connection ends is lost to it, where it runs py-libp2p.
+        """
+        await self.flush()
+        if self.outbound is None:
+            return
+        with trio.move_on_after(FAREWELL), suppress(*NETWORK_ERRORS):
+            await self.outbound.close()
+            await self.outbound.read(1)
+
     def wake(self) -> None:
         """Have the writer find out whether its stream still works."""
         self._work.unpark()
 
-    def reset(self) -> None:
-        """Our stream is gone, and with it what was queued."""
-        self.ready = trio.Event()
-        self.queue = SendQueue()
-        self._writing = False
+    def lose(self) -> tuple[int, tuple[bytes, ...]]:
+        """Our stream is gone: how many frames may be lost with it, and the control frames."""
+        count, control = self._writing, self._writing_control
+        while not self.queue.empty:
+            is_control, frame = self.queue.has_control, self.queue.pop()
+            if is_control and frame is not None:
+                control.append(frame)
+            count += 1
+        self._writing, self._writing_control = 0, []
         self._room.unpark_all()
+        return count, tuple(control)
 
     def close(self) -> None:
         """Stop serving the peer and release whoever waits for it."""
         self.slow = True
-        self.reset()
+        self.lose()
         self.scope.cancel()
 
     @property

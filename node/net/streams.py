@@ -6,10 +6,12 @@ speaks none of them stays connected and is none of our business.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 from libp2p.abc import IHost, INetConn, INetStream, INetwork, INotifee
 from libp2p.custom_types import TProtocol
+from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
 from libp2p.rcmgr import Direction
 from multiaddr import Multiaddr
@@ -18,21 +20,25 @@ from bruit.node.gossip.events import (
     PROTOCOLS,
     Event,
     FrameReceived,
+    FramesDropped,
     PeerConnected,
     PeerDisconnected,
+    PeerRenewed,
     Protocol,
 )
 from bruit.node.net.framing import FrameSplitter
 from bruit.node.net.host import NETWORK_ERRORS
 from bruit.node.net.judging import Judging
-from bruit.node.net.link import Link, Traffic
+from bruit.node.net.link import FAREWELL, Link, Traffic
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
 
-READ_SIZE = 262_144  # bytes asked of a stream at a time: yamux's initial window; measured
+READ_SIZE = 65_536  # bytes asked of a stream at a time
 HELLO_TIMEOUT = 30.0  # seconds a peer may leave our stream unnegotiated; guess
-OPEN_ATTEMPTS = 3  # of opening our stream on one connection, before giving the peer up; guess
+OPEN_ATTEMPTS = 3  # of keeping our stream open on one connection, before giving it up; guess
 OPEN_PAUSE = 1.0  # seconds between them, doubling; guess
+STEADY = 60.0  # seconds after which a stream's end does not count against the peer; guess
+REOPEN_TIMEOUT = 10.0  # seconds that a peer has to replace its stream to us; guess
 
 
 class Streams(INotifee):
@@ -72,7 +78,7 @@ class Streams(INotifee):
     # What libp2p tells
 
     async def connected(self, network: INetwork, conn: INetConn) -> None:
-        self._link(conn.muxed_conn.peer_id, conn)
+        self._link(conn.muxed_conn.peer_id)
 
     async def disconnected(self, network: INetwork, conn: INetConn) -> None:
         peer_id = conn.muxed_conn.peer_id
@@ -82,7 +88,7 @@ class Streams(INotifee):
         if self._connections(peer_id):
             link.wake()  # our stream may have been on the connection that is gone
         else:
-            link.close()
+            self._let_go(link)
 
     async def opened_stream(self, network: INetwork, stream: INetStream) -> None:
         return None
@@ -101,10 +107,10 @@ class Streams(INotifee):
             conn for conn in self._host.get_network().get_connections(peer_id) if not conn.is_closed
         ]
 
-    def _link(self, peer_id: ID, conn: INetConn | None) -> Link | None:
+    def _link(self, peer_id: ID) -> Link | None:
         """The peer's link, begun where there is none yet. None where we take no more."""
         peer = peer_id.to_bytes()
-        if peer in self.links and not self.links[peer].closed:
+        if peer in self.links:
             return self.links[peer]
         if self._nursery is None:
             return None
@@ -113,31 +119,47 @@ class Streams(INotifee):
             self._nursery.start_soon(self._host.disconnect, peer_id)
             return None
         link = self.links[peer] = Link(peer)
-        self._nursery.start_soon(self._serve, link, peer_id, conn)
+        self._nursery.start_soon(self._serve, link, peer_id)
         return link
+
+    def _let_go(self, link: Link) -> None:
+        """End a link. The router hears of it at once: the peer may be back before we are done."""
+        if self.links.get(link.peer) is link:
+            del self.links[link.peer]
+            self.past_traffic.add(link.traffic)
+            if link.ready.is_set():
+                self._feed(PeerDisconnected(link.peer))
+        link.close()
 
     # Writing
 
-    async def _serve(self, link: Link, peer_id: ID, conn: INetConn | None) -> None:
-        """Open our stream and keep it written for as long as the peer is connected."""
+    async def _serve(self, link: Link, peer_id: ID) -> None:
+        """Keep our stream to a peer open and written for as long as it is connected.
+
+        A stream that ends is replaced, and the peer told everything again. Where
+        that fails, a peer that spoke with us before is hung up on: half a
+        conversation would leave both sides waiting for ever.
+        """
+        gave_up = False
         try:
             with link.scope:
-                pause = OPEN_PAUSE
-                for attempt in range(OPEN_ATTEMPTS):
-                    if attempt:
-                        await trio.sleep(pause)
-                        pause *= 2
-                    if not self._connections(peer_id):
-                        return
+                failures = 0
+                while failures < OPEN_ATTEMPTS and self._connections(peer_id):
+                    if failures:
+                        await trio.sleep(OPEN_PAUSE * 2 ** (failures - 1))
                     stream = await self._open(peer_id)
-                    if stream is not None:
-                        await self._write(link, stream, conn)
-                        link.reset()
+                    if stream is None:
+                        failures += 1
+                        continue
+                    opened = trio.current_time()
+                    await self._write(link, peer_id, stream)
+                    steady = trio.current_time() - opened > STEADY
+                    failures = 1 if steady else failures + 1
+                gave_up = link.ready.is_set()
+            if gave_up:  # outside of the scope, which hanging up cancels
+                await self._hang_up(peer_id)
         finally:
-            link.close()
-            if self.links.get(link.peer) is link:
-                del self.links[link.peer]
-            self.past_traffic.add(link.traffic)
+            self._let_go(link)
 
     async def _open(self, peer_id: ID) -> INetStream | None:
         try:
@@ -149,44 +171,56 @@ class Streams(INotifee):
             self._count("stream not opened")
             return None
 
-    async def _write(self, link: Link, stream: INetStream, conn: INetConn | None) -> None:
-        protocol = Protocol(stream.get_protocol())
-        outbound = conn is not None and getattr(conn, "direction", None) == Direction.OUTBOUND
-        self._feed(PeerConnected(link.peer, protocol, outbound, self._address(conn)))
-        link.ready.set()
+    async def _write(self, link: Link, peer_id: ID, stream: INetStream) -> None:
+        if link.ready.is_set():
+            self._feed(PeerRenewed(link.peer))
+        else:
+            protocol = Protocol(stream.get_protocol())
+            self._feed(PeerConnected(link.peer, protocol, *self._origin(peer_id)))
+            link.ready.set()
+        link.outbound = stream
         try:
             await link.write_frames(stream)
         except NETWORK_ERRORS:
             self._count("write failed")
+            lost, control = link.lose()
+            self._feed(FramesDropped(link.peer, lost, control))
         finally:
-            self._feed(PeerDisconnected(link.peer))
+            link.outbound = None
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1.0):
                 try:
                     await stream.reset()
                 except NETWORK_ERRORS:
                     self._count("reset failed")
 
-    def _address(self, conn: INetConn | None) -> str:
-        addresses = conn.get_transport_addresses() if conn is not None else []
-        return str(addresses[0]) if addresses else ""
+    def _origin(self, peer_id: ID) -> tuple[bool, str]:
+        """Whether we dialled the peer, and its address."""
+        for conn in self._connections(peer_id):
+            addresses = conn.get_transport_addresses()
+            outbound = getattr(conn, "direction", None) == Direction.OUTBOUND
+            return outbound, str(addresses[0]) if addresses else ""
+        return False, ""
 
     # Reading
 
     async def _read(self, stream: INetStream) -> None:
         """Take frames from a stream that a peer opened, until it ends or breaks the rules."""
         peer_id = stream.muxed_conn.peer_id
-        link = self._link(peer_id, None)
+        link = self._link(peer_id)
         if link is None:
             await stream.reset()
             return
         # One at a time, as in go-libp2p-pubsub: every stream may hold half a frame.
         previous, link.inbound = link.inbound, stream
-        if previous is not None:
-            self._count("second stream")
-            await previous.reset()
+        link.inbound_count += 1
         try:
+            if previous is not None:
+                self._count("second stream")
+                await previous.reset()
             with trio.fail_after(HELLO_TIMEOUT):
                 await link.ready.wait()
+            if link.inbound_count > 1:
+                self._feed(PeerRenewed(link.peer))
             await self._read_frames(stream, link)
         except RemoteError:
             self._count("malformed frame length")
@@ -194,11 +228,30 @@ class Streams(INotifee):
         except trio.TooSlowError:
             self._count("peer with no stream for us")
             await stream.reset()
+        except StreamEOF:
+            with trio.move_on_after(FAREWELL), suppress(*NETWORK_ERRORS):
+                await stream.close()  # tells the peer that we have read all of it
         except NETWORK_ERRORS:
             self._count("read failed")
         finally:
             if link.inbound is stream:
                 link.inbound = None
+                if self._nursery is not None:
+                    self._nursery.start_soon(self._expect_another, link, peer_id)
+
+    async def _expect_another(self, link: Link, peer_id: ID) -> None:
+        """Hang up on a peer that has ended its stream to us and opens no other."""
+        count = link.inbound_count
+        await trio.sleep(REOPEN_TIMEOUT)
+        if link.inbound_count == count and not link.closed:
+            await self._hang_up(peer_id)
+
+    async def _hang_up(self, peer_id: ID) -> None:
+        self._count("hung up")
+        try:
+            await self._host.disconnect(peer_id)
+        except NETWORK_ERRORS:
+            self._count("hanging up failed")
 
     async def _read_frames(self, stream: INetStream, link: Link) -> None:
         splitter = FrameSplitter(self._max_frame)

@@ -7,6 +7,7 @@ event everything that the router says and remembers is looked at.
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -52,17 +53,15 @@ from bruit.scoring.thresholds import Thresholds
 from bruit.topics.keys import PeerId
 from bruit.topics.message import Message, decode_message, id_from_content, id_from_origin
 from bruit.topics.validation import ACCEPTED, Validation, ignore, reject
-from tests.gossip.handheld import Handheld, id_of, of
+from tests.gossip.handheld import Handheld, id_of, of, told
 
 PROTOCOLS = {
     id_of("peer 0"): Protocol.GOSSIPSUB_12,
     id_of("peer 1"): Protocol.GOSSIPSUB_12,
     id_of("peer 2"): Protocol.GOSSIPSUB_12,
-    id_of("peer 3"): Protocol.GOSSIPSUB_12,
-    id_of("peer 4"): Protocol.GOSSIPSUB_12,
-    id_of("peer 5"): Protocol.GOSSIPSUB_11,
-    id_of("peer 6"): Protocol.GOSSIPSUB_10,
-    id_of("peer 7"): Protocol.FLOODSUB,
+    id_of("peer 3"): Protocol.GOSSIPSUB_11,
+    id_of("peer 4"): Protocol.GOSSIPSUB_10,
+    id_of("peer 5"): Protocol.FLOODSUB,
 }
 TOPICS = ("plain", "validated", "by content")
 PARAMS = GossipParams(
@@ -94,7 +93,7 @@ MAX_VALIDATING = 3
 # Fifty messages, by peers and others; some forged, some on topics that nobody joins.
 _writer = Handheld()
 GENUINE = [
-    _writer.write(f"peer {number % 9}", (*TOPICS, "unknown")[number % 4], bytes([number]) * size)
+    _writer.write(f"peer {number % 8}", (*TOPICS, "unknown")[number % 4], bytes([number]) * size)
     for number in range(20)
     for size in (10, 100)
 ]
@@ -154,8 +153,12 @@ def frames(draw: st.DrawFn) -> bytes:
 class RouterLife(RuleBasedStateMachine):
     """The state beside the router is what its actions and the rules imply, nothing of its own."""
 
-    @initialize(flood=st.booleans())
-    def begin(self, flood: bool) -> None:
+    @initialize(
+        flood=st.booleans(),
+        here=st.lists(st.tuples(known_peers, st.booleans()), unique_by=lambda each: each[0]),
+        joined=st.lists(topics, unique=True),
+    )
+    def begin(self, flood: bool, here: list[tuple[PeerId, bool]], joined: list[str]) -> None:
         config = RouterConfig(
             params=PARAMS if flood else without_flooding(PARAMS),
             topics={
@@ -174,6 +177,12 @@ class RouterLife(RuleBasedStateMachine):
         self.verdicts: list[Validate] = []
         self.delivered: dict[bytes, None] = {}
         self.told: dict[PeerId, list[bytes]] = {}  # control frames
+        for topic in joined:
+            self.join(topic)
+        for peer, outbound in here:
+            self.connect(peer, outbound)
+            for topic in TOPICS:
+                self.tell_subscription(peer, topic, True)
 
     # What happens
 
@@ -434,3 +443,29 @@ def test_a_router_keeps_its_invariants_whatever_happens() -> None:
     run_state_machine_as_test(
         RouterLife, settings=settings(max_examples=120, stateful_step_count=60, deadline=None)
     )
+
+
+# What random lives have found
+
+
+def test_a_prune_that_was_lost_and_is_repeated_holds_both_sides_off_from_then_on() -> None:
+    """Backoffs of 10 s; beats at 0.1 s, 0.95 s, …, of which the 15th, at 12 s, forgets old ones.
+
+    The PRUNE of 1.85 s is lost and repeated at 2.65 s, so that the peer counts to 12.65 s.
+    """
+    params = GossipParams(backoff_slack=0.0, heartbeat_interval=0.85)
+    handheld = Handheld(RouterConfig(params=params))
+    handheld.subscribe("plain")
+    peer = handheld.connect("peer", "plain")
+    handheld.beat(3)
+    handheld.now = 1.85
+    left = handheld.handle(Unsubscribe("plain"))
+    frames = tuple(action.frame for action in of(left, SendControl))
+    handheld.handle(FramesDropped(peer, len(frames), frames))
+    again = told(handheld.beat(), peer)
+    assert [prune.backoff for prune in again.control.prune] == [10]
+    assert handheld.now == pytest.approx(2.65)
+    assert not told(handheld.subscribe("plain"), peer).control.graft
+    while not told(handheld.beat(), peer).control.graft:
+        assert handheld.now < 60.0
+    assert handheld.now >= 12.65

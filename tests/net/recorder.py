@@ -4,15 +4,17 @@ from typing import cast
 
 import trio
 from libp2p.abc import INetStream
-from libp2p.network.stream.exceptions import StreamReset
+from libp2p.network.stream.exceptions import StreamEOF, StreamReset
 
 
 class Recorder:
-    """The writing half of an INetStream. ``net`` is itself, under that type."""
+    """Our half of an INetStream that we opened. ``net`` is itself, under that type."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
         self.was_reset = False
+        self.ended = trio.Event()  # by us
+        self.answered = trio.Event()  # by the peer, with its own end
         self._open = trio.Event()
         self._open.set()
 
@@ -42,6 +44,14 @@ class Recorder:
         if self.was_reset:
             raise StreamReset
         self.writes.append(data)
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.ended.set()
+
+    async def read(self, size: int) -> bytes:
+        await self.answered.wait()
+        raise StreamEOF
 
     async def reset(self) -> None:
         await trio.lowlevel.checkpoint()

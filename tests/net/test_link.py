@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from bruit.node.gossip.actions import Lane
 from bruit.node.gossip.sendqueue import SendQueue
-from bruit.node.net.link import WRITE_SIZE, Link
+from bruit.node.net.link import FAREWELL, WRITE_SIZE, Link
 from tests.net.recorder import Recorder, on_the_wire
 
 PEER = b"peer"
@@ -194,7 +194,48 @@ async def test_flush_returns_at_once_where_nothing_is_queued() -> None:
         await Link(PEER).flush()
 
 
-@pytest.mark.parametrize("give_up", [Link.close, Link.reset])
+async def test_our_stream_ends_behind_what_was_queued_and_the_peers_answer_is_waited_for(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    link, stream = Link(PEER), Recorder()
+    link.outbound = stream.net
+    stream.hold()
+    nursery.start_soon(link.write_frames, stream.net)
+    link.send_control(b"the last")
+    finished = trio.Event()
+
+    async def finish() -> None:
+        await link.finish()
+        finished.set()
+
+    nursery.start_soon(finish)
+    await wait_all_tasks_blocked()
+    states = [(stream.ended.is_set(), finished.is_set())]
+    stream.let_go()
+    await wait_all_tasks_blocked()
+    states.append((stream.ended.is_set(), finished.is_set()))
+    stream.answered.set()
+    await wait_all_tasks_blocked()
+    states.append((stream.ended.is_set(), finished.is_set()))
+    assert states == [(False, False), (True, False), (True, True)]
+    assert stream.wire == on_the_wire([b"the last"])
+
+
+async def test_a_peer_that_does_not_answer_our_end_is_not_waited_for_long(
+    autojump_clock: MockClock,
+) -> None:
+    link, stream = Link(PEER), Recorder()
+    link.outbound = stream.net
+    await link.finish()
+    assert trio.current_time() == FAREWELL
+
+
+async def test_a_link_without_a_stream_has_nothing_to_end() -> None:
+    with trio.fail_after(0):
+        await Link(PEER).finish()
+
+
+@pytest.mark.parametrize("give_up", [Link.close, Link.lose])
 async def test_who_waits_for_a_lost_peer_is_released(
     give_up: Callable[[Link], None], autojump_clock: MockClock
 ) -> None:

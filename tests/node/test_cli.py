@@ -75,7 +75,7 @@ def commands() -> list[tuple[str, click.Command]]:
                 assert below is not None
                 collect(below, click.Context(below, info_name=name, parent=ctx))
 
-    collect(main, click.Context(main, info_name="bruit"))
+    collect(main, click.Context(main, info_name="bruit", **main.context_settings))
     return found
 
 
