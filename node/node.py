@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,7 @@ from bruit.plugins.pipeline import TopicPipeline
 from bruit.plugins.registry import PluginRegistry, PluginStatus
 from bruit.topics.errors import LocalError
 from bruit.topics.keys import PeerId, PrivateKey, peer_id_text
-from bruit.topics.message import Author
+from bruit.topics.message import Author, Message
 from bruit.topics.validation import Verdict
 
 
@@ -236,20 +236,41 @@ class Node:
         LocalError for a topic name or data that cannot be, and PluginError when
         the topic's codec fails.
         """
+        return (await self.publish_batch(topic, [data]))[0]
+
+    async def publish_batch(self, topic: str, batch: Sequence[bytes]) -> list[Outcome]:
+        """Publish several messages at once: as `publish`, with one outcome for each.
+
+        Every peer gets them in another order, so that together they have all of
+        them soon and can pass them on.
+        """
         driver = self._started_driver()
         assert self._author is not None  # set before the driver
-        wire = data
-        pipeline = self._pipelines.get(topic)
-        if pipeline is not None:
+        outcomes: dict[int, Outcome] = {}
+        messages: dict[int, tuple[Message, bytes]] = {}
+        for index, data in enumerate(batch):
             try:
-                validation = await driver.judging.in_thread(topic, pipeline.check, data)
-                if validation.verdict is not Verdict.ACCEPT:
-                    problem = f"not valid on this topic: {validation.reason}"
-                    return Outcome(b"", (), (), problem)
-                wire = await driver.judging.in_thread(topic, pipeline.encode, data)
+                wire, problem = await self._encode(driver, topic, data)
             finally:
                 self._tell_plugin_failures()
-        return await driver.publish(self._author.write(topic, wire), data)
+            if problem:
+                outcomes[index] = Outcome(b"", (), (), problem)
+            else:
+                messages[index] = (self._author.write(topic, wire), data)
+        if messages:
+            published = await driver.publish(list(messages.values()))
+            outcomes |= dict(zip(messages, published, strict=True))
+        return [outcomes[index] for index in range(len(batch))]
+
+    async def _encode(self, driver: Driver, topic: str, data: bytes) -> tuple[bytes, str]:
+        """What goes on the wire, or why nothing does."""
+        pipeline = self._pipelines.get(topic)
+        if pipeline is None:
+            return data, ""
+        validation = await driver.judging.in_thread(topic, pipeline.check, data)
+        if validation.verdict is not Verdict.ACCEPT:
+            return b"", f"not valid on this topic: {validation.reason}"
+        return await driver.judging.in_thread(topic, pipeline.encode, data), ""
 
     async def wait_for_peers(self, topic: str, count: int = 1) -> None:
         """Wait until so many connected peers are subscribed to a topic."""

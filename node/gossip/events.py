@@ -150,6 +150,15 @@ class Publish(msgspec.Struct, frozen=True):
     payload: bytes
 
 
+class PublishBatch(msgspec.Struct, frozen=True):
+    """Command: several publications at once, each answered like a Publish of its own.
+
+    Every peer is sent them in another order, so that together they soon have all.
+    """
+
+    items: tuple[Publish, ...]
+
+
 class AddDirectPeer(msgspec.Struct, frozen=True):
     """Command: always keep and trust this peer (v1.1, "Explicit Peering Agreements")."""
 
@@ -176,6 +185,7 @@ Event = (
     | Subscribe
     | Unsubscribe
     | Publish
+    | PublishBatch
     | AddDirectPeer
     | RemoveDirectPeer
 )

@@ -37,6 +37,7 @@ from bruit.node.gossip.events import (
     PeerDisconnected,
     PeerRenewed,
     Publish,
+    PublishBatch,
     RecordLearnt,
     RemoveDirectPeer,
     SignatureChecked,
@@ -115,7 +116,9 @@ class Router:
             case Validated():
                 self._intake.on_validated(event, now)
             case Publish():
-                self._publish(event, now)
+                self._send_in_turn([self._publish(event, now)])
+            case PublishBatch(items):
+                self._send_in_turn([self._publish(item, now) for item in items])
             case TimerFired(timer):
                 if timer.epoch == self._epoch:
                     self._heartbeat(now)
@@ -140,6 +143,7 @@ class Router:
             case RemoveDirectPeer(peer):
                 self._context.direct.pop(peer, None)
             case Start():
+                self._epoch += 1
                 self._arm(now + self._params.heartbeat_delay)
             case Stop():
                 self._epoch += 1
@@ -301,36 +305,51 @@ class Router:
             self._context.tell(peer.id).subscriptions[topic] = False
         self._mesh.leave(topic, now)
 
-    def _publish(self, command: Publish, now: float) -> None:
+    def _publish(self, command: Publish, now: float) -> SendMessage | None:
+        """Everything but the sending, which is returned: None where there is nothing to send."""
         context, message = self._context, command.message
         topic = message.topic
         params = context.config.topic(topic)
         message_id = params.message_id(message)
 
-        def answer(peers: tuple[PeerId, ...] = (), problem: str = "") -> None:
-            context.emit(Published(command.ticket, message_id, peers, problem))
+        def refuse(problem: str) -> None:
+            context.emit(Published(command.ticket, message_id, (), problem))
 
         if len(message.raw) > params.max_message_size:
             limit = params.max_message_size
-            answer(problem=f"{len(message.raw)} bytes on the wire, the topic's limit is {limit}")
-            return
+            refuse(f"{len(message.raw)} bytes on the wire, the topic's limit is {limit}")
+            return None
         if message_id in self._seen:
-            answer(problem="a message with this id was published or received before")
-            return
+            refuse("a message with this id was published or received before")
+            return None
         self._seen.add(message_id, now)
         self._gossip.promises.fulfil(message_id)
         self._gossip.cache.put(message_id, message)
         peers = tuple(self._publish_targets(topic, message_id, now))
-        if peers:
-            if params.message_id is not id_from_origin:  # somebody else may say the same
-                self._gossip.say_unwanted(topic, message_id, len(message.data), context.own_id)
-            context.emit(SendMessage(peers, message_id, message_frame(message.raw), Lane.OWN))
-            answer(peers)
-        else:
-            answer(problem="no connected peer is subscribed to the topic and would take it")
+        problem = "" if peers else "no connected peer is subscribed to the topic and would take it"
+        if peers and params.message_id is not id_from_origin:  # somebody else may say the same
+            self._gossip.say_unwanted(topic, message_id, len(message.data), context.own_id)
+        context.emit(Published(command.ticket, message_id, peers, problem))
         context.count("messages published")
         if self._mesh.joined(topic):
             context.emit(Deliver(message, message_id, command.payload, context.own_id, {}))
+        if not peers:
+            return None
+        return SendMessage(peers, message_id, message_frame(message.raw), Lane.OWN)
+
+    def _send_in_turn(self, prepared: list[SendMessage | None]) -> None:
+        """Send own messages, to the first peer from the first on, to the second from the second."""
+        sends = [send for send in prepared if send is not None]
+        if len(sends) < 2:
+            for send in sends:
+                self._context.emit(send)
+            return
+        peers = dict.fromkeys(peer for send in sends for peer in send.peers)
+        for turn, peer in enumerate(peers):
+            first = turn % len(sends)
+            for send in sends[first:] + sends[:first]:
+                if peer in send.peers:
+                    self._context.emit(msgspec.structs.replace(send, peers=(peer,)))
 
     def _publish_targets(self, topic: str, message_id: bytes, now: float) -> list[PeerId]:
         context = self._context

@@ -11,7 +11,7 @@ router.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 import msgspec
@@ -43,6 +43,7 @@ from bruit.node.gossip.events import (
     Event,
     FramesDropped,
     Publish,
+    PublishBatch,
     RecordLearnt,
     Start,
     Stop,
@@ -97,7 +98,8 @@ class Driver:
         self._feeding = False
         self._last_ticket = 0
         self._outcomes: dict[int, Published] = {}
-        self._full: list[PeerId] = []  # whose queue refused the message being published
+        # Of what is being published: message id → whose queue refused it.
+        self._full: dict[bytes, list[PeerId]] = {}
         self._nursery: trio.Nursery | None = None
         self._recorded: dict[PeerId, None] = {}  # peers whose signed record the router has
 
@@ -136,17 +138,27 @@ class Driver:
         finally:
             self._feeding = False
 
-    async def publish(self, message: Message, payload: bytes) -> Outcome:
-        """Send an own message; waits for room, first, in the queues of those who keep up."""
-        size = len(message.raw) + WRAPPING
-        while full := self._full_link(message.topic, size):  # others publish while we wait
-            await full.wait_for_room(size, PATIENCE)
-        self._last_ticket += 1
-        ticket = self._last_ticket
+    async def publish(self, publications: Sequence[tuple[Message, bytes]]) -> list[Outcome]:
+        """Send own messages, each with its payload for subscribers here.
+
+        Waits for room, first, in the queues of those who keep up.
+        """
+        size = sum(len(message.raw) + WRAPPING for message, _ in publications)
+        for topic in dict.fromkeys(message.topic for message, _ in publications):
+            while full := self._full_link(topic, size):  # others publish while we wait
+                await full.wait_for_room(size, PATIENCE)
+        items = []
+        for message, payload in publications:
+            self._last_ticket += 1
+            items.append(Publish(self._last_ticket, message, payload))
         self._full.clear()
-        self.feed(Publish(ticket, message, payload))
-        published, dropped = self._outcomes.pop(ticket), tuple(self._full)
+        self.feed(PublishBatch(tuple(items)))
+        outcomes = [self._outcome(self._outcomes.pop(item.ticket)) for item in items]
         await trio.lowlevel.checkpoint()  # let the writers begin
+        return outcomes
+
+    def _outcome(self, published: Published) -> Outcome:
+        dropped = tuple(self._full.get(published.message_id, ()))
         reached = tuple(peer for peer in published.peers if peer not in dropped)
         problem = published.problem
         if dropped and not reached:
@@ -206,7 +218,7 @@ class Driver:
             link = links.get(peer)
             if link is None or not link.send_message(action.message_id, action.frame, action.lane):
                 if action.lane is Lane.OWN:
-                    self._full.append(peer)
+                    self._full.setdefault(action.message_id, []).append(peer)
                 self._events.append(FramesDropped(peer, 1))
 
     async def _fire(self, timer: Timer, at: float) -> None:

@@ -22,7 +22,7 @@ from bruit.topics.message import Message
 ids = st.integers(0, 12).map(lambda number: b"id %d" % number)
 peers = st.sampled_from([b"alice", b"bob", b"carol"])
 topics = st.sampled_from(["blocks", "headers"])
-some = settings(max_examples=60, stateful_step_count=50)
+some = settings(max_examples=60, stateful_step_count=50, deadline=None)
 
 
 class Timed(RuleBasedStateMachine):

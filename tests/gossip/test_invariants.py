@@ -38,6 +38,7 @@ from bruit.node.gossip.events import (
     FramesDropped,
     PeerConnected,
     PeerDisconnected,
+    PeerRenewed,
     Protocol,
     RecordLearnt,
     RemoveDirectPeer,
@@ -50,6 +51,7 @@ from bruit.node.gossip.params import GossipParams, RouterConfig, TopicParams
 from bruit.node.gossip.rpc_pb2 import Rpc
 from bruit.node.gossip.wire import decode_frame
 from bruit.scoring.thresholds import Thresholds
+from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
 from bruit.topics.message import Message, decode_message, id_from_content, id_from_origin
 from bruit.topics.validation import ACCEPTED, Validation, ignore, reject
@@ -155,10 +157,12 @@ class RouterLife(RuleBasedStateMachine):
 
     @initialize(
         flood=st.booleans(),
-        here=st.lists(st.tuples(known_peers, st.booleans()), unique_by=lambda each: each[0]),
+        here=st.dictionaries(known_peers, st.tuples(st.booleans(), st.lists(topics, unique=True))),
         joined=st.lists(topics, unique=True),
     )
-    def begin(self, flood: bool, here: list[tuple[PeerId, bool]], joined: list[str]) -> None:
+    def begin(
+        self, flood: bool, here: dict[PeerId, tuple[bool, list[str]]], joined: list[str]
+    ) -> None:
         config = RouterConfig(
             params=PARAMS if flood else without_flooding(PARAMS),
             topics={
@@ -179,9 +183,9 @@ class RouterLife(RuleBasedStateMachine):
         self.told: dict[PeerId, list[bytes]] = {}  # control frames
         for topic in joined:
             self.join(topic)
-        for peer, outbound in here:
+        for peer, (outbound, wanted) in here.items():
             self.connect(peer, outbound)
-            for topic in TOPICS:
+            for topic in wanted:
                 self.tell_subscription(peer, topic, True)
 
     # What happens
@@ -198,6 +202,10 @@ class RouterLife(RuleBasedStateMachine):
         self.subscribed = {key: None for key in self.subscribed if key[0] != peer}
         self.told.pop(peer, None)
         self.do(PeerDisconnected(peer))
+
+    @rule(peer=known_peers)
+    def renew(self, peer: PeerId) -> None:
+        self.do(PeerRenewed(peer))
 
     @rule(peer=known_peers, topic=topics, wanted=st.booleans())
     def tell_subscription(self, peer: PeerId, topic: str, wanted: bool) -> None:
@@ -302,7 +310,7 @@ class RouterLife(RuleBasedStateMachine):
             return
         try:
             rpc = decode_frame(event.frame)
-        except Exception:  # noqa: BLE001, a frame that the router refuses as well
+        except RemoteError:
             return
         for prune in rpc.control.prune:
             if prune.topic in self.joined:
@@ -362,6 +370,10 @@ class RouterLife(RuleBasedStateMachine):
             assert {offered.peer_id for offered in prune.peers} <= {*self.connected} - {peer}
             if peer not in self.direct:
                 self.hold_off(peer, prune.topic, prune.backoff)
+        for ihave in control.ihave:
+            assert peer not in mesh.get(ihave.topic, ())
+            assert peer not in self.direct
+            assert (peer, ihave.topic) in self.subscribed
         assert sum(len(entry.message_ids) for entry in control.idontwant) <= 10
         assert len(control.iwant) <= 1
         assert all(len(entry.message_ids) <= PARAMS.max_ihave_length for entry in control.iwant)

@@ -63,11 +63,12 @@ class QueueAgainstModel(RuleBasedStateMachine):
         queued = [frame for lane in self.model.values() for _, frame in lane]
         assert self.queue.byte_count == sum(map(len, queued))
         assert self.queue.empty == (not queued)
+        assert self.queue.has_control == bool(self.model[Lane.CONTROL])
 
 
 def test_a_queue_does_what_three_lists_do() -> None:
     run_state_machine_as_test(
-        QueueAgainstModel, settings=settings(max_examples=60, stateful_step_count=50)
+        QueueAgainstModel, settings=settings(max_examples=60, stateful_step_count=50, deadline=None)
     )
 
 

@@ -183,6 +183,16 @@ def test_a_promise_kept_by_anybody_costs_nothing() -> None:
     assert not handheld.scores.misbehaviours
 
 
+def test_a_promise_of_what_we_then_say_ourselves_costs_nothing() -> None:
+    handheld, debtor = meshed(RouterConfig(default_topic=TopicParams(message_id=id_from_content)))
+    message = handheld.write("own", TOPIC, b"data")
+    handheld.receive(debtor, ihave(TOPIC, id_from_content(message)))
+    assert handheld.router.statistics().promises == 1
+    handheld.publish_message(message)
+    handheld.beat(10)
+    assert not handheld.scores.misbehaviours
+
+
 def test_a_promise_is_not_kept_by_a_forgery() -> None:
     handheld, attacker = meshed()
     message = handheld.write("author", TOPIC, b"data")

@@ -17,6 +17,7 @@ class Recorder:
         self.answered = trio.Event()  # by the peer, with its own end
         self._open = trio.Event()
         self._open.set()
+        self._pace = 0.0  # seconds that a write takes
 
     @property
     def net(self) -> INetStream:
@@ -33,6 +34,10 @@ class Recorder:
     def let_go(self) -> None:
         self._open.set()
 
+    def take_time(self, seconds: float) -> None:
+        """Let every write last so long from now on."""
+        self._pace = seconds
+
     def break_off(self) -> None:
         """Fail this write and every later one, as a stream does whose other end is gone."""
         self.was_reset = True
@@ -41,6 +46,7 @@ class Recorder:
     async def write(self, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
         await self._open.wait()
+        await trio.sleep(self._pace)
         if self.was_reset:
             raise StreamReset
         self.writes.append(data)

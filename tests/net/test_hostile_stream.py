@@ -174,6 +174,7 @@ async def test_a_peer_that_never_reads_is_left_behind_and_the_others_get_everyth
             assert pair.honest.peer_id in outcome.peers
             assert outcome.problem == ""
             assert (await anext(heard)).data == data
+            assert (hostile.peer in outcome.peers) == (hostile.peer not in outcome.dropped)
             return outcome.dropped == (hostile.peer,), took
 
         number = 0

@@ -1,17 +1,12 @@
 """From libp2p's notifications to events and links, against a host that is made up."""
 
-import math
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import trio
-from libp2p.abc import IHost, INetConn, INetStream, INetwork
-from libp2p.custom_types import StreamHandlerFn, TProtocol
-from libp2p.network.stream.exceptions import StreamEOF, StreamReset
-from libp2p.peer.id import ID
+from libp2p.abc import INetConn, INetwork
+from libp2p.network.stream.exceptions import StreamReset
 from libp2p.rcmgr import Direction
-from multiaddr import Multiaddr
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from bruit.node.gossip.actions import Lane
@@ -35,93 +30,14 @@ from bruit.node.net.streams import (
     Streams,
 )
 from bruit.topics.keys import PeerId
-from tests.net.recorder import Recorder, on_the_wire, varint
+from tests.net.made_up_host import Host, Inbound, Outbound
+from tests.net.recorder import on_the_wire, varint
 
 PEER: PeerId = b"\x00\x01p"
 OTHER: PeerId = b"\x00\x01q"
 MAX_FRAME = 1000
 MAX_PEERS = 2
 NETWORK = cast(INetwork, None)  # what a notifee is told and never looks at
-
-
-class Outbound(Recorder):
-    """A stream that we opened."""
-
-    def __init__(self, protocol: Protocol = Protocol.GOSSIPSUB_12) -> None:
-        super().__init__()
-        self._protocol = protocol
-
-    def get_protocol(self) -> TProtocol:
-        return TProtocol(self._protocol.value)
-
-
-class Inbound:
-    """A stream that the peer opened: what a test puts into it is what is read."""
-
-    def __init__(self, peer: PeerId) -> None:
-        self.muxed_conn = SimpleNamespace(peer_id=ID(peer))
-        self.was_reset = self.was_closed = False
-        self.say, self._heard = trio.open_memory_channel[bytes](math.inf)
-
-    @property
-    def net(self) -> INetStream:
-        return cast(INetStream, self)
-
-    async def read(self, size: int) -> bytes:
-        try:
-            data = await self._heard.receive()
-        except trio.EndOfChannel:
-            raise (StreamReset if self.was_reset else StreamEOF) from None
-        assert len(data) <= size
-        return data
-
-    async def close(self) -> None:
-        self.was_closed = True
-        await trio.lowlevel.checkpoint()
-
-    async def reset(self) -> None:
-        self.was_reset = True
-        self.say.close()
-        await trio.lowlevel.checkpoint()
-
-
-class Host:
-    """As much of a host and its network as Streams uses: itself is both."""
-
-    def __init__(self) -> None:
-        self.connections: dict[PeerId, list[INetConn]] = {}
-        self.handlers: dict[str, StreamHandlerFn] = {}
-        self.notifees: list[Streams] = []
-        self.outbound: list[Outbound | Exception] = []  # what new_stream gives, in order
-        self.opened = 0
-        self.negotiating = trio.Event()  # whether peers answer
-        self.negotiating.set()
-        self.hung_up: list[PeerId] = []
-
-    def get_network(self) -> "Host":
-        return self
-
-    def set_stream_handler(self, protocol: TProtocol, handler: StreamHandlerFn) -> None:
-        self.handlers[protocol] = handler
-
-    def register_notifee(self, notifee: Streams) -> None:
-        self.notifees.append(notifee)
-
-    def get_connections(self, peer: ID) -> list[INetConn]:
-        return self.connections.get(peer.to_bytes(), [])
-
-    async def new_stream(self, peer: ID, protocols: list[TProtocol]) -> Outbound:
-        assert protocols == [protocol.value for protocol in PROTOCOLS]
-        self.opened += 1
-        await self.negotiating.wait()
-        stream = self.outbound.pop(0)
-        if isinstance(stream, Exception):
-            raise stream
-        return stream
-
-    async def disconnect(self, peer: ID) -> None:
-        await trio.lowlevel.checkpoint()
-        self.hung_up.append(peer.to_bytes())
 
 
 class Bench:
@@ -131,27 +47,17 @@ class Bench:
         self.host = Host()
         self.events: list[Event] = []
         self.streams = Streams(
-            cast(IHost, self.host),
+            self.host.host,
             Judging(self.events.append, {}),
             self.events.append,
             MAX_FRAME,
             MAX_PEERS,
         )
 
-    def connection(self, peer: PeerId, direction: Direction) -> INetConn:
-        conn = SimpleNamespace(
-            muxed_conn=SimpleNamespace(peer_id=ID(peer)),
-            direction=direction,
-            is_closed=False,
-            get_transport_addresses=lambda: [Multiaddr("/ip4/192.0.2.1/tcp/4001")],
-        )
-        self.host.connections.setdefault(peer, []).append(cast(INetConn, conn))
-        return cast(INetConn, conn)
-
     async def connect(
         self, peer: PeerId = PEER, direction: Direction = Direction.INBOUND
     ) -> INetConn:
-        conn = self.connection(peer, direction)
+        conn = self.host.connection(peer, direction)
         await self.streams.connected(NETWORK, conn)
         await wait_all_tasks_blocked()
         return conn
@@ -340,7 +246,7 @@ async def test_a_peer_whose_stream_comes_before_its_notification_is_linked_by_it
     bench: Bench, nursery: trio.Nursery
 ) -> None:
     bench.host.outbound = [Outbound()]
-    conn = bench.connection(PEER, Direction.INBOUND)
+    conn = bench.host.connection(PEER, Direction.INBOUND)
     stream = bench.open(nursery)
     await stream.say.send(on_the_wire([b"early"]))
     await wait_all_tasks_blocked()
