@@ -19,7 +19,7 @@ from bruit.node.gossip.router import Router, Statistics
 from bruit.node.identity import load_key_file, new_key
 from bruit.node.net.dialer import Dialer
 from bruit.node.net.driver import Driver, Outcome
-from bruit.node.net.host import NETWORK_ERRORS, hang_up, listening, new_host, parse_address
+from bruit.node.net.host import NETWORK_ERRORS, listening, new_host, parse_address
 from bruit.node.net.link import Traffic
 from bruit.node.reports import DialFailed, PluginFailed, ReportFeed, Reports
 from bruit.node.subscription import Received, Subscription
@@ -156,16 +156,17 @@ class Node:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._serve, host, driver, ended)
             self._host, self._driver, self._dialer = host, driver, dialer
-            for name, topic in config.topics.items():
-                if topic.subscribe:
-                    driver.feed(Subscribe(name))
-            self._dial_configured(driver, dialer)
             try:
-                yield
+                for name, topic in config.topics.items():
+                    if topic.subscribe:
+                        driver.feed(Subscribe(name))
+                self._dial_configured(driver, dialer)
+                try:
+                    yield
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await driver.stop(config.shutdown.grace)
             finally:
-                with trio.CancelScope(shield=True):
-                    await driver.stop(config.shutdown.grace)
-                    await hang_up(host)
                 self._close()
                 ended.set()
 

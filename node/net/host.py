@@ -73,14 +73,6 @@ def new_host(key: PrivateKey, max_peers: int, announce: Sequence[str] = ()) -> I
     )
 
 
-async def hang_up(host: IHost) -> None:
-    """Close every connection of a host that is about to stop, which by itself leaves them open."""
-    with trio.move_on_after(_HANG_UP):
-        async with trio.open_nursery() as nursery:
-            for connection in host.get_network().get_connections():
-                nursery.start_soon(connection.close)
-
-
 @asynccontextmanager
 async def listening(host: IHost, addresses: Sequence[str]) -> AsyncIterator[None]:
     """Run ``host`` on these addresses. Raises LocalError where one of them is not to be had."""
@@ -98,10 +90,19 @@ async def listening(host: IHost, addresses: Sequence[str]) -> AsyncIterator[None
             await network.auto_connector.stop()
             yield
         finally:
-            # libp2p's own attempt is cancelled before it begins, and the port would stay taken.
+            # libp2p's own attempt is cancelled before it begins: ports and sockets would stay open.
             with trio.CancelScope(shield=True):
                 for listener in network.listeners.values():
                     await listener.close()
+                await _hang_up(host)
+
+
+async def _hang_up(host: IHost) -> None:
+    """Close every connection, all at a time."""
+    with trio.move_on_after(_HANG_UP):
+        async with trio.open_nursery() as nursery:
+            for connection in host.get_network().get_connections():
+                nursery.start_soon(connection.close)
 
 
 def _require_free(address: str) -> None:

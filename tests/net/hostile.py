@@ -13,7 +13,7 @@ from libp2p.peer.peerinfo import PeerInfo
 from bruit.node.gossip.events import PROTOCOLS, Protocol
 from bruit.node.gossip.rpc_pb2 import Rpc, Subscription
 from bruit.node.identity import new_key
-from bruit.node.net.host import NETWORK_ERRORS, hang_up, listening, new_host, parse_address
+from bruit.node.net.host import NETWORK_ERRORS, listening, new_host, parse_address
 from bruit.topics.keys import PeerId
 from tests.net.recorder import on_the_wire
 
@@ -62,11 +62,7 @@ async def hostile_peer(
     async with listening(host, []):
         if connect:
             await hostile.connect()
-        try:
-            yield hostile
-        finally:
-            with trio.CancelScope(shield=True):
-                await hang_up(host)
+        yield hostile
 
 
 async def until_reset(stream: INetStream) -> None:

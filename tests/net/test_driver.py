@@ -111,7 +111,7 @@ async def test_an_own_message_goes_to_every_subscriber_and_to_the_application(
 ) -> None:
     streams = [(await bench.connect(peer))[1] for peer in (ONE, TWO)]
     message = bench.message()
-    outcome = await bench.driver.publish(message, b"before the codec")
+    [outcome] = await bench.driver.publish([(message, b"before the codec")])
     await wait_all_tasks_blocked()
     message_id = message.author + message.seqno
     assert outcome == Outcome(message_id, (ONE, TWO), ())
@@ -136,7 +136,7 @@ async def test_what_a_peer_does_not_want_is_taken_out_of_its_queue(bench: Bench)
     to_one.hold()
     first, second, third = (bench.message() for _ in range(3))
     for message in (first, second, third):
-        await bench.driver.publish(message, b"")
+        await bench.driver.publish([(message, b"")])
         await wait_all_tasks_blocked()  # the first is in the writer's hands
     unwanted = [message.author + message.seqno for message in (first, second)]
     await say(from_one, Rpc(control=Control(idontwant=[IDontWant(message_ids=unwanted)])))
@@ -165,7 +165,7 @@ async def test_publishers_share_the_room_and_nothing_is_lost_while_peers_read(
 
     async def publish() -> None:
         for _ in range(5):
-            outcomes.append(await bench.driver.publish(bench.message(), b""))
+            outcomes.extend(await bench.driver.publish([(bench.message(), b"")]))
 
     async with trio.open_nursery() as publishers:
         for _ in range(4):
@@ -183,7 +183,7 @@ async def test_a_peer_that_does_not_read_is_left_out_after_one_wait(
     await bench.connect(TWO)
     outcomes, times = [], []
     for _ in range(5):
-        outcomes.append(await bench.driver.publish(bench.message(), b""))
+        outcomes += await bench.driver.publish([(bench.message(), b"")])
         await wait_all_tasks_blocked()
         times.append(trio.current_time())
     # One is in the writer's hands, one in the queue; the third waits in vain.
@@ -202,7 +202,7 @@ async def test_where_every_queue_is_full_the_publisher_is_told_to_slow_down(
     link.queue = SendQueue(dict.fromkeys(Lane, one_message(bench)))
     outcomes = []
     for _ in range(3):
-        outcomes.append(await bench.driver.publish(bench.message(), b""))
+        outcomes += await bench.driver.publish([(bench.message(), b"")])
         await wait_all_tasks_blocked()
     assert [outcome.problem for outcome in outcomes[:2]] == ["", ""]
     assert outcomes[2].problem == "the send queue of every peer is full: publish more slowly"

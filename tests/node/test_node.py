@@ -317,14 +317,20 @@ async def test_an_address_that_is_none_is_a_configuration_error() -> None:
 
 @pytest.mark.sockets
 async def test_a_node_does_not_connect_to_itself() -> None:
-    key = new_key()
+    key, absent = new_key(), Node(config())
     address = unused_address(peer_id_text(key.public_key().peer_id()))
-    network = NetworkConfig(listen=(address.rpartition("/p2p/")[0],), peers=(address,))
+    network = NetworkConfig(
+        listen=(address.rpartition("/p2p/")[0],),
+        peers=(address, unused_address(absent.peer_id_text)),
+    )
     with trio.fail_after(TIMEOUT):
         async with Node(NodeConfig(network=network), key) as node:
+            reports = node.reports()
             with pytest.raises(LocalError, match="is this node itself"):
                 await node.connect(node.addresses[0])
-            assert node.statistics().peers == {}
+            failed = await anext(reports)  # the first report of all: of the other peer
+            assert isinstance(failed, DialFailed)
+            assert failed.peer == absent.peer_id
 
 
 @pytest.mark.sockets
