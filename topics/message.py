@@ -132,7 +132,7 @@ class Author:
     """
 
     def __init__(self, key: PrivateKey, policy: SignaturePolicy, first_seqno: int) -> None:
-        self._key = key
+        self._sign = key.signer()
         self._policy = policy
         self._seqno = first_seqno
         public = key.public_key()
@@ -146,9 +146,7 @@ class Author:
             body.author = self.peer_id
             body.seqno = self._seqno.to_bytes(SEQNO_BYTES, "big")
             self._seqno += 1
-            body.signature = self._key.sign(
-                SIGN_PREFIX + body.SerializeToString(deterministic=True)
-            )
+            body.signature = self._sign(SIGN_PREFIX + body.SerializeToString(deterministic=True))
         return Message(
             topic, data, body.author, body.seqno, body.signature, b"", body.SerializeToString()
         )

@@ -180,6 +180,8 @@ class LazyGossip:
             and peer.id not in context.direct
             and context.scores.score(peer.id, now) >= context.thresholds.gossip
         ]
+        if not eligible:
+            return
         target = max(params.d_lazy, int(params.gossip_factor * len(eligible)))
         if target < len(eligible):
             eligible = context.rng.sample(eligible, target)
