@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import trio
+
 from bruit import Node, NodeConfig, Subscription
 from bruit.node.config.schema import NetworkConfig
 
@@ -23,9 +25,14 @@ async def _payloads(subscription: Subscription) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def publisher(address: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+async def publisher(
+    address: str, member: bool
+) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
     """A node that knows of the subscription: its publish function, which raises for a drop."""
-    async with Node(NodeConfig(network=NetworkConfig(listen=()))) as node:
+    config = NodeConfig(network=NetworkConfig(listen=()))
+    async with Node(config) as node, trio.open_nursery() as nursery:
+        if member:
+            nursery.start_soon(_read_all, node.subscribe(TOPIC))
         await node.connect(address)
         await node.wait_for_peers(TOPIC)
 
@@ -35,3 +42,9 @@ async def publisher(address: str) -> AsyncIterator[Callable[[bytes], Awaitable[N
                 raise RuntimeError(f"not published: {outcome.problem}")
 
         yield publish
+        nursery.cancel_scope.cancel()
+
+
+async def _read_all(subscription: Subscription) -> None:
+    async for _ in subscription:
+        pass

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import libp2p
 import multiaddr
+import trio
+from libp2p.abc import ISubscriptionAPI
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
 from libp2p.custom_types import TProtocol
@@ -63,9 +65,13 @@ async def subscriber() -> AsyncIterator[tuple[str, AsyncIterator[bytes]]]:
 
 
 @asynccontextmanager
-async def publisher(address: str) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+async def publisher(
+    address: str, member: bool
+) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
     """A host that knows of the subscription: its publish function, which tells of no drop."""
-    async with _pubsub() as pubsub:
+    async with _pubsub() as pubsub, trio.open_nursery() as nursery:
+        if member:
+            nursery.start_soon(_read_all, await pubsub.subscribe(TOPIC))
         peer = info_from_p2p_addr(multiaddr.Multiaddr(address))
         await pubsub.host.connect(peer)
         await pubsub.wait_for_peer(peer.peer_id, timeout=PATIENCE)
@@ -75,3 +81,9 @@ async def publisher(address: str) -> AsyncIterator[Callable[[bytes], Awaitable[N
             await pubsub.publish(TOPIC, payload)
 
         yield publish
+        nursery.cancel_scope.cancel()
+
+
+async def _read_all(subscription: ISubscriptionAPI) -> None:
+    while True:
+        await subscription.get()

@@ -31,7 +31,8 @@ from bench.process import Order
 ROOT = Path(__file__).parent.parent
 # The window of each: payloads under way at most, 0 for as many as publish() takes.
 IMPLEMENTATIONS = {"ours": 0, "py-libp2p": 16}
-SIZES = {"1k": 1024, "500k": 500_000}  # bytes of a payload
+# Bytes of a payload, and whether the publisher is subscribed too.
+CASES = {"1k": (1024, False), "500k": (500_000, False), "1k_member": (1024, True)}
 PACKAGES = ("libp2p", "trio", "protobuf", "pynacl", "cryptography")
 
 
@@ -55,12 +56,12 @@ class Run(NamedTuple):
         return self.rate * self.size / 1e6
 
 
-def run_pair(name: str, size: int, count: int, window: int) -> Run:
+def run_pair(name: str, size: int, count: int, window: int, member: bool) -> Run:
     """Publish ``count`` payloads once. Raises RuntimeError where a process fails or hangs."""
     reading, writing = os.pipe()
     order = Order(size, count, writing, window)
     with _process(name, "subscribe", order) as subscriber:
-        order = Order(size, count, reading, window, _answer(subscriber)["address"])
+        order = Order(size, count, reading, window, _answer(subscriber)["address"], member)
         with _process(name, "publish", order) as publisher:
             ended, began = _answer(subscriber), _answer(publisher)
     if ended["delivered"] == began["sent"] and ended["checksum"] != began["checksum"]:
@@ -120,9 +121,9 @@ def _micros(seconds: Iterable[float]) -> float:
     return round(median(seconds) * 1e6, 1)
 
 
-def ratio(runs: dict[tuple[str, str], list[Run]], size: str) -> float | None:
+def ratio(runs: dict[tuple[str, str], list[Run]], case: str) -> float | None:
     """Ours against py-libp2p within each round, the median of that."""
-    pairs = zip(runs.get(("ours", size), ()), runs.get(("py-libp2p", size), ()), strict=False)
+    pairs = zip(runs.get(("ours", case), ()), runs.get(("py-libp2p", case), ()), strict=False)
     ratios = [ours.rate / theirs.rate for ours, theirs in pairs if theirs.delivered]
     return round(median(ratios), 2) if ratios else None
 
@@ -153,27 +154,36 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    counts = {"1k": arguments.messages_1k, "500k": arguments.messages_500k}
+    counts = {
+        "1k": arguments.messages_1k,
+        "500k": arguments.messages_500k,
+        "1k_member": arguments.messages_1k,
+    }
     chosen = [arguments.only] if arguments.only else list(IMPLEMENTATIONS)
     load = [os.getloadavg()[0]]
     runs: dict[tuple[str, str], list[Run]] = {}
     for number in range(1, arguments.rounds + 1):
-        for size, name in itertools.product(SIZES, chosen):
-            run = run_pair(name, SIZES[size], counts[size], IMPLEMENTATIONS[name])
-            runs.setdefault((name, size), []).append(run)
+        for case, name in itertools.product(CASES, chosen):
+            size, member = CASES[case]
+            run = run_pair(name, size, counts[case], IMPLEMENTATIONS[name], member)
+            runs.setdefault((name, case), []).append(run)
             print(
-                f"round {number}  {size:>4}  {name:9}  {run.delivered} of {run.sent} delivered"
+                f"round {number}  {case:>9}  {name:9}  {run.delivered} of {run.sent} delivered"
                 f"  {run.rate:8.1f}/s  {run.megabytes:6.2f} MB/s",
                 flush=True,
             )
     load.append(os.getloadavg()[0])
     result: dict[str, object] = {
-        name: {**summary(runs[name, "1k"]), "500k": summary(runs[name, "500k"])} for name in chosen
+        name: {
+            **summary(runs[name, "1k"]),
+            **{case: summary(runs[name, case]) for case in CASES if case != "1k"},
+        }
+        for name in chosen
     }
-    result["ratio_1k"], result["ratio_500k"] = ratio(runs, "1k"), ratio(runs, "500k")
+    result |= {f"ratio_{case}": ratio(runs, case) for case in CASES}
     result["inputs"] = {
         "messages": counts,
-        "bytes": SIZES,
+        "bytes": {case: size for case, (size, _) in CASES.items()},
         "rounds": arguments.rounds,
         "window": {name: IMPLEMENTATIONS[name] for name in chosen},
         "seed": SEED,

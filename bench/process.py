@@ -40,6 +40,7 @@ class Order(msgspec.Struct):
     pipe: int  # file descriptor of this end of the pipe
     window: int = 0  # payloads under way at most; 0 for no bound
     address: str = ""  # the subscriber's, for the publisher
+    member: bool = False  # whether the publisher is subscribed too
 
 
 def cpu_seconds() -> float:
@@ -91,7 +92,7 @@ async def _cancel_in_silence(received: list[bytes], scope: trio.CancelScope) -> 
 async def publish(implementation: Any, order: Order) -> None:
     sending = payloads(order.size, order.count)
     async with (
-        implementation.publisher(order.address) as send,
+        implementation.publisher(order.address, order.member) as send,
         trio.lowlevel.FdStream(order.pipe) as pipe,
     ):
         await send(FIRST)
