@@ -147,6 +147,11 @@ class PrivateKey(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.kind not in (KeyType.ED25519, KeyType.SECP256K1) or len(self.secret) != 32:
             raise LocalError("a private key is 32 bytes of kind ed25519 or secp256k1")
+        if self.kind is KeyType.SECP256K1:
+            try:
+                coincurve.PrivateKey(self.secret)
+            except ValueError:
+                raise LocalError("a secp256k1 private key is from 1 to the curve's order") from None
 
     def __repr__(self) -> str:
         return f"PrivateKey({self.kind.name}, hidden)"

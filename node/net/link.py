@@ -112,11 +112,12 @@ class Link:
         when the connection ends is lost to it, where it runs py-libp2p.
         """
         await self.flush()
-        if self.outbound is None:
+        stream = self.outbound  # which may be gone before it has answered
+        if stream is None:
             return
         with trio.move_on_after(FAREWELL), suppress(*NETWORK_ERRORS):
-            await self.outbound.close()
-            await self.outbound.read(1)
+            await stream.close()
+            await stream.read(1)
 
     def wake(self) -> None:
         """Have the writer find out whether its stream still works."""

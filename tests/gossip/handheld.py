@@ -30,16 +30,23 @@ from bruit.node.gossip.events import (
     TimerFired,
     Validated,
 )
-from bruit.node.gossip.params import RouterConfig
+from bruit.node.gossip.params import RouterConfig, TopicParams
 from bruit.node.gossip.router import Router
 from bruit.node.gossip.rpc_pb2 import Rpc
 from bruit.scoring.thresholds import Thresholds
 from bruit.topics.keys import KeyType, PeerId, PrivateKey
-from bruit.topics.message import Author, Message, signature_valid
+from bruit.topics.message import Author, Message, SignaturePolicy, id_from_content, signature_valid
 from bruit.topics.validation import ACCEPTED, Validation
+from tests.gossip.neighbourhood import TOPIC
 from tests.gossip.recording_scores import RecordingScores
 
 Kind = TypeVar("Kind", bound=Action)
+
+VALIDATED = RouterConfig(default_topic=TopicParams(validated=True))
+UNSIGNED = RouterConfig(
+    signature_policy=SignaturePolicy.STRICT_NO_SIGN,
+    default_topic=TopicParams(message_id=id_from_content),
+)
 
 
 @cache
@@ -207,3 +214,20 @@ def idontwant(*message_ids: bytes) -> Rpc:
     rpc = Rpc()
     rpc.control.idontwant.add(message_ids=message_ids)
     return rpc
+
+
+def between(
+    config: RouterConfig | None = None, *topics: str
+) -> tuple[Handheld, PeerId, PeerId, PeerId]:
+    """A subscribed router with three peers in its mesh."""
+    handheld = Handheld(config)
+    for topic in topics or (TOPIC,):
+        handheld.subscribe(topic)
+    one, two, three = (
+        handheld.connect(name, *topics or (TOPIC,)) for name in ("one", "two", "three")
+    )
+    return handheld, one, two, three
+
+
+def judgements(handheld: Handheld) -> list[tuple[str, PeerId]]:
+    return [(each.kind, each.peer) for each in handheld.scores.judged]

@@ -22,31 +22,15 @@ from bruit.topics.message import (
     id_from_content,
 )
 from bruit.topics.message_pb2 import PubsubMessage
-from tests.gossip.handheld import Handheld, key_of, of
-from tests.gossip.neighbourhood import TOPIC
-
-VALIDATED = RouterConfig(default_topic=TopicParams(validated=True))
-UNSIGNED = RouterConfig(
-    signature_policy=SignaturePolicy.STRICT_NO_SIGN,
-    default_topic=TopicParams(message_id=id_from_content),
+from tests.gossip.handheld import (
+    UNSIGNED,
+    Handheld,
+    between,
+    judgements,
+    key_of,
+    of,
 )
-
-
-def between(
-    config: RouterConfig | None = None, *topics: str
-) -> tuple[Handheld, PeerId, PeerId, PeerId]:
-    """A subscribed router with three peers in its mesh."""
-    handheld = Handheld(config)
-    for topic in topics or (TOPIC,):
-        handheld.subscribe(topic)
-    one, two, three = (
-        handheld.connect(name, *topics or (TOPIC,)) for name in ("one", "two", "three")
-    )
-    return handheld, one, two, three
-
-
-def judgements(handheld: Handheld) -> list[tuple[str, PeerId]]:
-    return [(each.kind, each.peer) for each in handheld.scores.judged]
+from tests.gossip.neighbourhood import TOPIC
 
 
 def forgery(message: Message) -> bytes:

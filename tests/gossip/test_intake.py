@@ -17,39 +17,23 @@ from bruit.node.gossip.rpc_pb2 import Rpc
 from bruit.topics.keys import PeerId
 from bruit.topics.message import (
     Message,
-    SignaturePolicy,
-    id_from_content,
     id_from_origin,
 )
 from bruit.topics.message_pb2 import PubsubMessage
 from bruit.topics.validation import ACCEPTED, Validation, Verdict, ignore, reject
-from tests.gossip.handheld import Handheld, ihave, key_of, of, sent, told
+from tests.gossip.handheld import (
+    VALIDATED,
+    Handheld,
+    between,
+    ihave,
+    judgements,
+    key_of,
+    of,
+    sent,
+    told,
+)
 from tests.gossip.neighbourhood import TOPIC, introduce, network, payloads
 from tests.gossip.recording_scores import Judged
-
-VALIDATED = RouterConfig(default_topic=TopicParams(validated=True))
-UNSIGNED = RouterConfig(
-    signature_policy=SignaturePolicy.STRICT_NO_SIGN,
-    default_topic=TopicParams(message_id=id_from_content),
-)
-
-
-def between(
-    config: RouterConfig | None = None, *topics: str
-) -> tuple[Handheld, PeerId, PeerId, PeerId]:
-    """A subscribed router with three peers in its mesh."""
-    handheld = Handheld(config)
-    for topic in topics or (TOPIC,):
-        handheld.subscribe(topic)
-    one, two, three = (
-        handheld.connect(name, *topics or (TOPIC,)) for name in ("one", "two", "three")
-    )
-    return handheld, one, two, three
-
-
-def judgements(handheld: Handheld) -> list[tuple[str, PeerId]]:
-    return [(each.kind, each.peer) for each in handheld.scores.judged]
-
 
 # Verdicts
 

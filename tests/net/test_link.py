@@ -230,6 +230,19 @@ async def test_a_peer_that_does_not_answer_our_end_is_not_waited_for_long(
     assert trio.current_time() == FAREWELL
 
 
+async def test_a_stream_that_is_lost_while_it_ends_is_no_error(autojump_clock: MockClock) -> None:
+    link = Link(PEER)
+
+    class Vanishing(Recorder):
+        async def close(self) -> None:
+            link.outbound = None  # as the writer does when a write fails
+            await super().close()
+
+    link.outbound = Vanishing().net
+    await link.finish()
+    assert trio.current_time() == FAREWELL
+
+
 async def test_a_link_without_a_stream_has_nothing_to_end() -> None:
     with trio.fail_after(0):
         await Link(PEER).finish()

@@ -339,3 +339,12 @@ def test_a_private_key_that_cannot_sign_is_refused(kind: KeyType, size: int) -> 
 def test_a_private_key_does_not_show_its_secret() -> None:
     shown = repr(PrivateKey(KeyType.ED25519, b"secret, not told" * 2))
     assert shown == "PrivateKey(ED25519, hidden)"
+
+
+@pytest.mark.parametrize(
+    "scalar", [0, 2**256 - 432420386565659656852420866394968145599, 2**256 - 1]
+)
+def test_a_scalar_outside_the_curves_order_is_no_private_key(scalar: int) -> None:
+    """SEC 2, 2.4.1: n = 2^256 - 432420386565659656852420866394968145599 for secp256k1."""
+    with pytest.raises(LocalError, match="curve's order"):
+        PrivateKey(KeyType.SECP256K1, scalar.to_bytes(32, "big"))
