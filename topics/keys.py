@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from nacl.exceptions import CryptoError
 
 from bruit.topics.errors import LocalError, RemoteError
+from bruit.topics.uvarint import encode_uvarint
 
 PeerId: TypeAlias = bytes  # the multihash, as it stands in the `from` field of a message
 
@@ -73,7 +74,7 @@ class PublicKey(msgspec.Struct, frozen=True):
 
     def encode(self) -> bytes:
         """The deterministic protobuf form: field 1 the type, field 2 the bytes."""
-        return bytes((0x08, self.kind, 0x12)) + _uvarint(len(self.raw)) + self.raw
+        return bytes((0x08, self.kind, 0x12)) + encode_uvarint(len(self.raw)) + self.raw
 
     def peer_id(self) -> PeerId:
         encoded = self.encode()
@@ -171,12 +172,3 @@ class PrivateKey(msgspec.Struct, frozen=True):
             expanded = nacl.bindings.crypto_sign_seed_keypair(self.secret)[1]
             return lambda data: nacl.bindings.crypto_sign(data, expanded)[:64]
         return coincurve.PrivateKey(self.secret).sign
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Mapping
 
 from bruit.node.gossip import drops
-from bruit.node.gossip.actions import Action, CancelQueued, Dropped, SendControl
+from bruit.node.gossip.actions import Action, Dropped, SendControl
 from bruit.node.gossip.params import RouterConfig
 from bruit.node.gossip.peers import Peer, Peers
 from bruit.node.gossip.wire import Batch, Prune, encode_batch
@@ -68,12 +68,6 @@ class Context:
         else:
             prune = Prune(topic, None)
         self.tell(peer.id).prunes[topic] = prune
-
-    def forget(self, peer: PeerId) -> None:
-        self._batches.pop(peer, None)
-
-    def cancel_queued(self, peer: PeerId, message_ids: list[bytes]) -> None:
-        self.emit(CancelQueued(peer, tuple(message_ids)))
 
     def drain(self) -> list[Action]:
         """All actions of this event, control frames first.

@@ -8,7 +8,7 @@ for or send is bounded per heartbeat; the limits are go-libp2p-pubsub's.
 from collections.abc import Iterable
 
 from bruit.node.gossip import drops
-from bruit.node.gossip.actions import Lane, SendMessage
+from bruit.node.gossip.actions import CancelQueued, Lane, SendMessage
 from bruit.node.gossip.caches import MessageCache, SeenCache
 from bruit.node.gossip.context import Context
 from bruit.node.gossip.mesh import Mesh
@@ -133,7 +133,7 @@ class LazyGossip:
                 peer.unwanted[message_id] = context.ticks + params.idontwant_ttl
                 taken.append(message_id)
         if taken:
-            context.cancel_queued(peer.id, taken)
+            context.emit(CancelQueued(peer.id, tuple(taken)))
 
     # To peers
 

@@ -356,9 +356,7 @@ class Mesh:
         self._mesh[topic][peer.id] = None
         self._context.scores.grafted(peer.id, topic, now)
         if not by_peer:
-            batch = self._context.tell(peer.id)
-            batch.prunes.pop(topic, None)
-            batch.grafts[topic] = None
+            self._context.tell(peer.id).grafts[topic] = None
         self._context.emit(Grafted(peer.id, topic, by_peer))
 
     def _prune(

@@ -200,7 +200,6 @@ class Router:
         if context.peers.remove(peer) is None:
             return
         self._mesh.on_disconnected(peer)
-        context.forget(peer)
         context.scores.disconnected(peer, now)
         context.emit(PeerLeft(peer))
 

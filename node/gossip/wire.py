@@ -14,6 +14,7 @@ from bruit.node.gossip import params
 from bruit.node.gossip.rpc_pb2 import Control, IHave, PeerInfo, Rpc
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
+from bruit.topics.uvarint import encode_uvarint
 
 _PUBLISH_TAG = 0x12  # field 2, length-delimited
 
@@ -74,15 +75,6 @@ def message_frame(raw: bytes) -> bytes:
     if size < 0x80:
         return bytes((_PUBLISH_TAG, size)) + raw
     return bytes((_PUBLISH_TAG,)) + encode_uvarint(size) + raw
-
-
-def encode_uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def encode_batch(batch: Batch, max_size: int, max_iwant: int, max_idontwant: int) -> list[bytes]:

@@ -7,9 +7,9 @@ from libp2p.abc import INetStream
 
 from bruit.node.gossip.actions import Lane
 from bruit.node.gossip.sendqueue import SendQueue
-from bruit.node.gossip.wire import encode_uvarint
 from bruit.node.net.host import NETWORK_ERRORS
 from bruit.topics.keys import PeerId
+from bruit.topics.uvarint import encode_uvarint
 
 FAREWELL = 1.0  # seconds a peer has to read the last of what we wrote; guess
 WRITE_SIZE = 262_144  # bytes gathered at a time; measured

@@ -16,10 +16,10 @@ from bruit.node.gossip.wire import (
     Prune,
     decode_frame,
     encode_batch,
-    encode_uvarint,
     message_frame,
 )
 from bruit.topics.errors import RemoteError
+from bruit.topics.uvarint import encode_uvarint
 from tests.gossip.handheld import Handheld, of
 from tests.gossip.neighbourhood import STEP, TOPIC, introduce, network
 
