@@ -86,6 +86,16 @@ class Connect(msgspec.Struct, frozen=True):
     record: bytes = b""  # signed peer record from peer exchange
 
 
+class Disconnect(msgspec.Struct, frozen=True):
+    """Close the connection to a peer. PeerDisconnected follows, as after any other end.
+
+    A report as well.
+    """
+
+    peer: PeerId
+    reason: str
+
+
 class Published(msgspec.Struct, frozen=True):
     """Outcome of Publish: who it was queued for. ``problem`` says why, where it is nobody."""
 
@@ -127,7 +137,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
     peer: PeerId
     topic: str
-    reason: str  # "by peer", "negative score", "oversubscribed", "left topic", "unsubscribed"
+    reason: str  # "by peer", "low score", "oversubscribed", "left topic", "unsubscribed"
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -148,7 +158,26 @@ class Dropped(msgspec.Struct, frozen=True):
     reason: str  # one of bruit.node.gossip.drops
 
 
-Report = PeerJoined | PeerLeft | PeerSubscribed | Grafted | Pruned | Rejected | Dropped
+class ThresholdCrossed(msgspec.Struct, frozen=True):
+    """A connected peer's score is now below a threshold, or no longer is."""
+
+    peer: PeerId
+    threshold: str  # a field of bruit.scoring.thresholds.Thresholds
+    below: bool
+    score: float
+
+
+Report = (
+    PeerJoined
+    | PeerLeft
+    | PeerSubscribed
+    | Grafted
+    | Pruned
+    | Rejected
+    | Dropped
+    | Disconnect
+    | ThresholdCrossed
+)
 Action = (
     SendControl
     | SendMessage

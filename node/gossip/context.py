@@ -12,7 +12,8 @@ from bruit.node.gossip.actions import Action, Dropped, SendControl
 from bruit.node.gossip.params import RouterConfig
 from bruit.node.gossip.peers import Peer, Peers
 from bruit.node.gossip.wire import Batch, Prune, encode_batch
-from bruit.scoring.seam import Scores
+from bruit.scoring.gater import PeerGater
+from bruit.scoring.seam import Refusal, Scores
 from bruit.scoring.thresholds import Thresholds
 from bruit.topics.keys import PeerId
 
@@ -34,6 +35,8 @@ class Context:
         self.thresholds = thresholds
         self.peers = Peers()
         self.direct: dict[PeerId, tuple[str, ...]] = {}  # peer → addresses to dial
+        self.banned: dict[PeerId, None] = {}  # whose messages nobody may bring us
+        self.gater = None if config.gater is None else PeerGater(config.gater, rng)
         self.ticks = 0  # heartbeats so far
         self.counters: dict[str, int] = {}
         self._max_iwant = max(config.max_frame() // config.max_message(), 1)
@@ -51,6 +54,32 @@ class Context:
         self.count(reason, count)
         if reason != drops.DUPLICATE:
             self.emit(Dropped(peer, topic, reason))
+
+    # What peers do with messages: score and gater hear the same story
+
+    def validating(self, message_id: bytes, now: float) -> None:
+        self.scores.validating(message_id, now)
+        if self.gater is not None:
+            self.gater.validating(now)
+
+    def delivered(self, peer: PeerId, topic: str, message_id: bytes, now: float) -> None:
+        self.scores.first_delivery(peer, topic, message_id, now)
+        if self.gater is not None:
+            self.gater.delivered(peer, topic)
+
+    def duplicate(self, peer: PeerId, topic: str, message_id: bytes, now: float) -> None:
+        self.scores.duplicate(peer, topic, message_id, now)
+        if self.gater is not None:
+            self.gater.duplicate(peer)
+
+    def refused(
+        self, peer: PeerId, topic: str, message_id: bytes, refusal: Refusal, now: float
+    ) -> None:
+        self.scores.refused(peer, topic, message_id, refusal, now)
+        if self.gater is not None:
+            self.gater.refused(peer, refusal, now)
+
+    # What peers are told
 
     def tell(self, peer: PeerId) -> Batch:
         """What the peer will be told when this event is done; add to it."""

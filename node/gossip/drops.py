@@ -3,6 +3,8 @@
 MALFORMED_FRAME = "malformed frame"
 UNKNOWN_PEER = "frame from a peer that is not connected"
 GRAYLISTED = "score below the graylist threshold"
+GATED = "messages of a peer held off while validation is overloaded"
+BANNED_AUTHOR = "message of a banned author"
 NOT_SUBSCRIBED = "topic not subscribed"
 VALIDATION_FULL = "validation queue full"
 IGNORED = "ignored by the validator"

@@ -74,6 +74,7 @@ class PeerRenewed(msgspec.Struct, frozen=True):
     """A stream to or from a connected peer was replaced: it may have forgotten all we told it."""
 
     peer: PeerId
+    address: str = ""  # multiaddr of the other end now, empty when unknown
 
 
 class PeerDisconnected(msgspec.Struct, frozen=True):
@@ -170,6 +171,22 @@ class RemoveDirectPeer(msgspec.Struct, frozen=True):
     peer: PeerId
 
 
+class AppScored(msgspec.Struct, frozen=True):
+    """What the application now thinks of some peers (P5 of their scores)."""
+
+    scores: tuple[tuple[PeerId, float], ...]
+
+
+class Ban(msgspec.Struct, frozen=True):
+    """Command: hang up on this peer, and take no messages that it wrote, until `Unban`."""
+
+    peer: PeerId
+
+
+class Unban(msgspec.Struct, frozen=True):
+    peer: PeerId
+
+
 Event = (
     Start
     | Stop
@@ -188,4 +205,7 @@ Event = (
     | PublishBatch
     | AddDirectPeer
     | RemoveDirectPeer
+    | AppScored
+    | Ban
+    | Unban
 )

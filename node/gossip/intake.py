@@ -22,6 +22,7 @@ from bruit.node.gossip.lazy import LazyGossip
 from bruit.node.gossip.mesh import Mesh
 from bruit.node.gossip.params import MAX_MESSAGE_ID
 from bruit.node.gossip.wire import message_frame
+from bruit.scoring.seam import Refusal
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
 from bruit.topics.message import (
@@ -39,7 +40,13 @@ class _Pending(msgspec.Struct):
     message: Message
     message_id: bytes
     source: PeerId
-    copies_from: dict[PeerId, None] = {}
+    copies_from: dict[PeerId, int] = {}  # who else sent it, or sent it again: how often
+
+    def copy(self, sender: PeerId) -> None:
+        self.copies_from[sender] = self.copies_from.get(sender, 0) + 1
+
+    def senders(self) -> dict[PeerId, None]:
+        return dict.fromkeys((self.source, *self.copies_from))
 
 
 class Intake:
@@ -85,7 +92,10 @@ class Intake:
             return
         message_id = params.message_id(message)
         if message_id in self._seen:
-            self._on_copy(self._validating_ids.get(message_id), topic, message_id, source, now)
+            self._on_copy(topic, message_id, source, now)
+            return
+        if message.author in context.banned:
+            context.drop(drops.BANNED_AUTHOR, source, topic)
             return
         if message.author == context.own_id:
             self._reject(message, message_id, source, "claims to be ours", now)
@@ -98,13 +108,13 @@ class Intake:
         else:
             self._authentic(_Pending(message, message_id, source), now)
 
-    def _on_copy(
-        self, first: _Pending | None, topic: str, message_id: bytes, source: PeerId, now: float
-    ) -> None:
-        if first is not None and source != first.source:
-            first.copies_from[source] = None
+    def _on_copy(self, topic: str, message_id: bytes, source: PeerId, now: float) -> None:
+        """A copy of a message that is seen."""
+        first = self._validating_ids.get(message_id)
+        if first is not None:
+            first.copy(source)
         self._context.count(drops.DUPLICATE)
-        self._context.scores.duplicate(source, topic, message_id, now)
+        self._context.duplicate(source, topic, message_id, now)
 
     # Signature
 
@@ -112,8 +122,9 @@ class Intake:
         self, message: Message, message_id: bytes, source: PeerId, now: float
     ) -> None:
         first = self._checking_ids.get((message_id, message.raw))
-        if first is not None:
-            self._on_copy(first, message.topic, message_id, source, now)
+        if first is not None:  # scored when the signature is: it may be another's id
+            first.copy(source)
+            self._context.count(drops.DUPLICATE)
             return
         pending = _Pending(message, message_id, source)
         if self._has_room(pending, now):
@@ -130,11 +141,11 @@ class Intake:
         del self._checking_ids[pending.message_id, message.raw]
         self._occupy(message.topic, -1, -len(message.raw))
         if not event.valid:
-            self._reject_all(pending, "invalid signature", now)
+            for sender in pending.senders():
+                self._reject(message, pending.message_id, sender, "invalid signature", now)
         elif pending.message_id in self._seen:  # its twin was faster
-            for sender in (pending.source, *pending.copies_from):
-                first = self._validating_ids.get(pending.message_id)
-                self._on_copy(first, message.topic, pending.message_id, sender, now)
+            for sender in pending.senders():
+                self._on_copy(message.topic, pending.message_id, sender, now)
         else:
             self._authentic(pending, now)
 
@@ -149,6 +160,10 @@ class Intake:
         if validated and not self._has_room(pending, now):
             return
         self._seen.add(message_id, now)
+        self._context.validating(message_id, now)
+        for sender, times in pending.copies_from.items():
+            for _ in range(times):
+                self._context.duplicate(sender, message.topic, message_id, now)
         self._gossip.promises.fulfil(message_id)
         self._gossip.say_unwanted(message.topic, message_id, len(message.data), pending.source)
         if not validated:
@@ -170,20 +185,24 @@ class Intake:
             case Verdict.ACCEPT:
                 self._accept(pending, event, now)
             case Verdict.REJECT:
-                self._reject_all(pending, event.validation.reason, now)
+                reason = event.validation.reason
+                self._reject(
+                    message, pending.message_id, pending.source, reason, now, Refusal.INVALID
+                )
             case Verdict.IGNORE:
                 self._context.drop(drops.IGNORED, pending.source, message.topic)
-                for sender in (pending.source, *pending.copies_from):
-                    self._context.scores.ignored(sender, message.topic, pending.message_id, now)
+                self._context.refused(
+                    pending.source, message.topic, pending.message_id, Refusal.IGNORED, now
+                )
 
     def _accept(self, pending: _Pending, verdict: Validated, now: float) -> None:
         message, message_id, source = pending.message, pending.message_id, pending.source
         context, topic = self._context, message.topic
         if not self._mesh.joined(topic):
             return  # left while the message was judged: it is nobody's any more
-        context.scores.first_delivery(source, topic, message_id, now)
+        context.delivered(source, topic, message_id, now)
         self._gossip.cache.put(message_id, message)
-        has_it = {source, message.author, *pending.copies_from}
+        has_it = {message.author, *pending.senders()}
         targets = tuple(peer for peer in self.targets(topic, message_id, now) if peer not in has_it)
         if targets:
             frame = message_frame(message.raw)
@@ -216,17 +235,17 @@ class Intake:
 
     # Refusal
 
-    def _reject_all(self, pending: _Pending, reason: str, now: float) -> None:
-        message = pending.message
-        self._reject(message, pending.message_id, pending.source, reason, now)
-        for sender in pending.copies_from:
-            self._context.scores.rejected(sender, message.topic, pending.message_id, reason, now)
-
     def _reject(
-        self, message: Message, message_id: bytes, source: PeerId, reason: str, now: float
+        self,
+        message: Message,
+        message_id: bytes,
+        source: PeerId,
+        reason: str,
+        now: float,
+        refusal: Refusal = Refusal.FORGED,
     ) -> None:
         context = self._context
-        context.scores.rejected(source, message.topic, message_id, reason, now)
+        context.refused(source, message.topic, message_id, refusal, now)
         context.count("messages rejected")
         context.emit(Rejected(source, message.author, message.topic, message_id, reason))
 
@@ -240,7 +259,7 @@ class Intake:
         if count < params.max_validating and size + len(message.raw) <= params.max_validating_bytes:
             return True
         context.drop(drops.VALIDATION_FULL, pending.source, message.topic)
-        context.scores.ignored(pending.source, message.topic, pending.message_id, now)
+        context.refused(pending.source, message.topic, pending.message_id, Refusal.QUEUE_FULL, now)
         self._gossip.promises.excuse(pending.source)
         return False
 

@@ -3,10 +3,11 @@
 Theory of operation. For every topic we are subscribed to there is a mesh: peers
 that we forward to and that forward to us. GRAFT asks a peer in, PRUNE puts it
 out and opens a backoff on both sides. Each heartbeat restores the degree: a
-peer with a negative score goes; below ``d_lo`` the mesh grows to ``d``; from
-``d_hi`` on it shrinks to ``d``, keeping the best scorers and enough outbound
-connections; a mesh whose median score is poor takes in better peers. For topics
-that we only publish to there is a fanout, which needs no consent of its peers.
+peer whose score is below the mesh threshold (0 in the specification) goes;
+below ``d_lo`` the mesh grows to ``d``; from ``d_hi`` on it shrinks to ``d``,
+keeping the best scorers and enough outbound connections; a mesh whose median
+score is poor takes in better peers. For topics that we only publish to there is
+a fanout, which needs no consent of its peers.
 
 Where the specification and go-libp2p-pubsub differ, go is followed (``≥ d_hi``),
 except that a mesh below ``d_lo`` takes in a new subscriber at once instead of
@@ -138,7 +139,7 @@ class Mesh:
                 context.scores.misbehaved(peer.id, 2 if early else 1, "GRAFT in backoff", now)
                 context.count("GRAFT in backoff")
                 refused[topic] = None
-            elif context.scores.score(peer.id, now) < 0:
+            elif context.scores.score(peer.id, now) < context.thresholds.mesh:
                 exchange = False
                 refused[topic] = None
             elif self._is_full(topic, peer) or not self._counts_as_subscribed(peer, topic):
@@ -240,8 +241,9 @@ class Mesh:
 
     def _maintain_mesh(self, topic: str, score: Callable[[PeerId], float], now: float) -> None:
         params, members = self._context.params, self._mesh[topic]
-        for peer in [peer for peer in members if score(peer) < 0]:
-            self._prune(peer, topic, params.prune_backoff, "negative score", now, exchange=False)
+        lowest = self._context.thresholds.mesh
+        for peer in [peer for peer in members if score(peer) < lowest]:
+            self._prune(peer, topic, params.prune_backoff, "low score", now, exchange=False)
         if len(members) < params.d_lo:
             self._fill(topic, params.d - len(members), now, score)
         if len(members) >= params.d_hi:

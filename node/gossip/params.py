@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from bruit.scoring.gater import GaterParams
 from bruit.topics.errors import ConfigError
 from bruit.topics.message import MessageIdFunction, SignaturePolicy, id_from_origin
 
@@ -134,10 +135,13 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True):
     signature_policy: SignaturePolicy = SignaturePolicy.STRICT_SIGN
     topics: Mapping[str, TopicParams] = {}
     default_topic: TopicParams = TopicParams()
+    gater: GaterParams | None = None  # None: messages are taken from everybody at any load
 
     def check(self) -> None:
         """Raise ConfigError where the parts cannot work together, or one by itself cannot."""
         self.params.check()
+        if self.gater is not None:
+            self.gater.check()
         if self.signature_policy is SignaturePolicy.STRICT_NO_SIGN:
             for name, topic in [*self.topics.items(), ("(default)", self.default_topic)]:
                 if topic.message_id is id_from_origin:

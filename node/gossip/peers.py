@@ -11,6 +11,7 @@ class Peer:
     """One connected peer. Counters are of the current heartbeat."""
 
     __slots__ = (
+        "below",
         "id",
         "ids_asked",
         "idontwants",
@@ -29,6 +30,7 @@ class Peer:
         self.outbound = outbound
         self.record = b""  # its signed peer record, to be handed on
         self.topics: dict[str, None] = {}
+        self.below: tuple[str, ...] = ()  # thresholds that its score was below when last looked at
         self.ihaves = 0  # frames with IHAVE received
         self.ids_asked = 0  # ids asked of it
         self.idontwants = 0  # frames with IDONTWANT received

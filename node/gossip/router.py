@@ -18,6 +18,7 @@ from bruit.node.gossip.actions import (
     Action,
     Connect,
     Deliver,
+    Disconnect,
     Lane,
     PeerJoined,
     PeerLeft,
@@ -30,6 +31,8 @@ from bruit.node.gossip.caches import SeenCache
 from bruit.node.gossip.context import Context
 from bruit.node.gossip.events import (
     AddDirectPeer,
+    AppScored,
+    Ban,
     Event,
     FrameReceived,
     FramesDropped,
@@ -46,6 +49,7 @@ from bruit.node.gossip.events import (
     Subscribe,
     Timer,
     TimerFired,
+    Unban,
     Unsubscribe,
     Validated,
 )
@@ -55,6 +59,7 @@ from bruit.node.gossip.mesh import Mesh
 from bruit.node.gossip.params import MAX_LOST_CONTROL, MAX_PEER_RECORD, RouterConfig
 from bruit.node.gossip.peers import Peer
 from bruit.node.gossip.rpc_pb2 import Rpc
+from bruit.node.gossip.standing import Standing
 from bruit.node.gossip.wire import decode_frame, message_frame
 from bruit.scoring.seam import NeutralScores, Scores
 from bruit.scoring.thresholds import Thresholds
@@ -101,6 +106,7 @@ class Router:
         self._mesh = Mesh(self._context)
         self._gossip = LazyGossip(self._context, self._mesh, self._seen)
         self._intake = Intake(self._context, self._mesh, self._gossip, self._seen)
+        self._standing = Standing(self._context)
         self._epoch = 0
 
     def handle(self, event: Event, now: float) -> list[Action]:  # noqa: C901, a flat dispatch
@@ -121,13 +127,13 @@ class Router:
                 self._send_in_turn([self._publish(item, now) for item in items])
             case TimerFired(timer):
                 if timer.epoch == self._epoch:
-                    self._heartbeat(now)
+                    self._on_timer(timer.name, now)
             case FramesDropped():
-                self._on_dropped(event)
+                self._on_dropped(event, now)
             case PeerConnected():
                 self._on_connected(event, now)
-            case PeerRenewed(peer):
-                self._on_renewed(peer)
+            case PeerRenewed():
+                self._on_renewed(event, now)
             case PeerDisconnected(peer):
                 self._on_disconnected(peer, now)
             case RecordLearnt():
@@ -142,9 +148,19 @@ class Router:
                 self._dial_direct([peer])
             case RemoveDirectPeer(peer):
                 self._context.direct.pop(peer, None)
+            case AppScored(scores):
+                for peer, value in scores:
+                    self._context.scores.set_app_score(peer, value, now)
+            case Ban(peer):
+                self._context.banned[peer] = None
+                if peer in self._context.peers:
+                    self._context.emit(Disconnect(peer, "banned"))
+            case Unban(peer):
+                self._context.banned.pop(peer, None)
             case Start():
                 self._epoch += 1
-                self._arm(now + self._params.heartbeat_delay)
+                self._arm("heartbeat", now + self._params.heartbeat_delay)
+                self._arm_refreshes(now)
             case Stop():
                 self._epoch += 1
                 for topic in self._mesh.topics():
@@ -178,16 +194,24 @@ class Router:
         context = self._context
         if event.peer in context.peers:
             raise LocalError("PeerConnected twice for one peer: send PeerDisconnected in between")
-        context.peers.add(Peer(event.peer, event.protocol, event.outbound))
-        context.scores.connected(event.peer, event.address, now)
+        peer = Peer(event.peer, event.protocol, event.outbound)
+        context.peers.add(peer)
+        self._note_address(event.peer, event.address, now)
         context.emit(PeerJoined(event.peer, event.protocol, event.outbound))
+        self._standing.on_connected(peer, now)
         self._say_hello(event.peer)
 
-    def _on_renewed(self, peer: PeerId) -> None:
+    def _on_renewed(self, event: PeerRenewed, now: float) -> None:
         """Say it all again: the subscriptions, and which meshes the peer is in."""
-        if peer in self._context.peers:
-            self._say_hello(peer)
-            self._mesh.graft_again(peer)
+        if event.peer in self._context.peers:
+            self._note_address(event.peer, event.address, now)
+            self._say_hello(event.peer)
+            self._mesh.graft_again(event.peer)
+
+    def _note_address(self, peer: PeerId, address: str, now: float) -> None:
+        self._context.scores.connected(peer, address, now)
+        if self._context.gater is not None:
+            self._context.gater.connected(peer, address, now)
 
     def _say_hello(self, peer: PeerId) -> None:
         """All our subscriptions, in one frame."""
@@ -201,6 +225,8 @@ class Router:
             return
         self._mesh.on_disconnected(peer)
         context.scores.disconnected(peer, now)
+        if context.gater is not None:
+            context.gater.disconnected(peer, now)
         context.emit(PeerLeft(peer))
 
     def _on_record(self, event: RecordLearnt) -> None:
@@ -224,12 +250,16 @@ class Router:
         # only once, and its score may recover.
         for subscription in rpc.subscriptions:
             self._on_subscription(peer, subscription.topic, subscription.subscribe, now)
-        graylist = context.thresholds.graylist
-        if sender not in context.direct and context.scores.score(sender, now) < graylist:
+        trusted = sender in context.direct
+        if not trusted and context.scores.score(sender, now) < context.thresholds.graylist:
             context.drop(drops.GRAYLISTED, sender)
             return
-        for raw in rpc.publish:
-            self._intake.receive(raw, sender, now)
+        if rpc.publish:
+            if trusted or context.gater is None or context.gater.accepts(sender, now):
+                for raw in rpc.publish:
+                    self._intake.receive(raw, sender, now)
+            else:
+                context.drop(drops.GATED, sender, count=len(rpc.publish))
         if rpc.HasField("control"):
             self._on_control(peer, rpc, now)
 
@@ -268,8 +298,9 @@ class Router:
         if control.idontwant:
             self._gossip.on_idontwant(peer, control.idontwant)
 
-    def _on_dropped(self, event: FramesDropped) -> None:
+    def _on_dropped(self, event: FramesDropped, now: float) -> None:
         self._context.drop(drops.SLOW_PEER, event.peer, count=event.count)
+        self._context.scores.slow(event.peer, event.count, now)
         peer = self._context.peers.get(event.peer)
         if peer is None:
             return
@@ -330,6 +361,8 @@ class Router:
             self._gossip.say_unwanted(topic, message_id, len(message.data), context.own_id)
         context.emit(Published(command.ticket, message_id, peers, problem))
         context.count("messages published")
+        # Own messages are valid from the start: copies that come back are judged by that.
+        context.scores.first_delivery(context.own_id, topic, message_id, now)
         if self._mesh.joined(topic):
             context.emit(Deliver(message, message_id, command.payload, context.own_id, {}))
         if not peers:
@@ -368,13 +401,32 @@ class Router:
 
     # Time
 
-    def _arm(self, at: float) -> None:
-        self._context.emit(SetTimer(Timer("heartbeat", self._epoch), at))
+    def _arm(self, name: str, at: float) -> None:
+        self._context.emit(SetTimer(Timer(name, self._epoch), at))
+
+    def _on_timer(self, name: str, now: float) -> None:
+        match name:
+            case "heartbeat":
+                self._heartbeat(now)
+                self._arm(name, now + self._params.heartbeat_interval)
+            case "scores":
+                self._context.scores.refresh(now)
+                self._arm(name, now + self._context.scores.refresh_interval)
+            case "gater" if self._context.gater is not None:
+                self._context.gater.refresh(now)
+                self._arm(name, now + self._context.gater.params.decay_interval)
+
+    def _arm_refreshes(self, now: float) -> None:
+        if self._context.scores.refresh_interval:
+            self._arm("scores", now + self._context.scores.refresh_interval)
+        if self._context.gater is not None:
+            self._arm("gater", now + self._context.gater.params.decay_interval)
 
     def _heartbeat(self, now: float) -> None:
         context = self._context
         context.ticks += 1
         self._gossip.heartbeat_counters(now)
+        self._standing.review(now)
         if context.ticks % self._params.direct_connect_ticks == 0:
             self._dial_direct(list(context.direct))
         for peer in context.peers:
@@ -383,7 +435,6 @@ class Router:
         self._mesh.maintain(now)
         self._gossip.advertise(now)
         self._seen.expire(now)
-        self._arm(now + self._params.heartbeat_interval)
 
     def _dial_direct(self, peers: list[PeerId]) -> None:
         for peer in peers:

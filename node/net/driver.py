@@ -24,6 +24,7 @@ from bruit.node.gossip.actions import (
     CheckSignature,
     Connect,
     Deliver,
+    Disconnect,
     Dropped,
     Grafted,
     Lane,
@@ -37,6 +38,7 @@ from bruit.node.gossip.actions import (
     SendControl,
     SendMessage,
     SetTimer,
+    ThresholdCrossed,
     Validate,
 )
 from bruit.node.gossip.events import (
@@ -87,14 +89,16 @@ class Driver:
         max_peers: int,
         on_delivery: Callable[[Deliver], None],
         on_report: Callable[[Report], None],
+        admit: Callable[[PeerId, str], str] = lambda peer, address: "",
     ) -> None:
+        """``admit`` says why a peer may not connect from an address; nothing where it may."""
         self._host = host
         self._router = router
         self._dialer = dialer
         self._on_delivery = on_delivery
         self._on_report = on_report
         self.judging = Judging(self.feed, pipelines)
-        self.streams = Streams(host, self.judging, self.feed, max_frame, max_peers)
+        self.streams = Streams(host, self.judging, self.feed, max_frame, max_peers, admit)
         self._events: deque[Event] = deque()
         self._feeding = False
         self._last_ticket = 0
@@ -215,9 +219,20 @@ class Driver:
                     self._nursery.start_soon(self._fire, timer, at)
             case Connect():
                 self._dialer.once(action)
+            case Disconnect(peer):
+                self._on_report(action)
+                self.streams.disconnect(peer)
             case Published():
                 self._outcomes[action.ticket] = action
-            case PeerJoined() | PeerSubscribed() | Grafted() | Pruned() | Rejected() | Dropped():
+            case (
+                PeerJoined()
+                | PeerSubscribed()
+                | Grafted()
+                | Pruned()
+                | Rejected()
+                | Dropped()
+                | ThresholdCrossed()
+            ):
                 self._on_report(action)
             case PeerLeft(peer):
                 self._recorded.pop(peer, None)

@@ -53,12 +53,14 @@ class Streams(INotifee):
         feed: Callable[[Event], None],
         max_frame: int,
         max_peers: int,
+        admit: Callable[[PeerId, str], str],
     ) -> None:
         self._host = host
         self._judging = judging
         self._feed = feed
         self._max_frame = max_frame
         self._max_peers = max_peers
+        self._admit = admit
         self._nursery: trio.Nursery | None = None
         self.links: dict[PeerId, Link] = {}
         self.past_traffic = Traffic()  # of links that are gone
@@ -121,11 +123,22 @@ class Streams(INotifee):
             return None
         if len(self.links) >= self._max_peers:
             self._count("too many peers")
-            self._nursery.start_soon(self._host.disconnect, peer_id)
+            self._nursery.start_soon(self._hang_up, peer_id)
+            return None
+        if self._admit(peer, self._origin(peer_id)[1]):
+            self._count("not admitted")
+            self._nursery.start_soon(self._hang_up, peer_id)
             return None
         link = self.links[peer] = Link(peer)
         self._nursery.start_soon(self._serve, link, peer_id)
         return link
+
+    def disconnect(self, peer: PeerId) -> None:
+        """Close the connection to a peer, if there is one."""
+        link = self.links.get(peer)
+        if link is not None and self._nursery is not None:
+            self._nursery.start_soon(self._hang_up, ID(peer))
+            self._let_go(link)
 
     def _let_go(self, link: Link) -> None:
         """End a link. The router hears of it at once: the peer may be back before we are done."""
@@ -178,7 +191,7 @@ class Streams(INotifee):
 
     async def _write(self, link: Link, peer_id: ID, stream: INetStream) -> None:
         if link.ready.is_set():
-            self._feed(PeerRenewed(link.peer))
+            self._feed(PeerRenewed(link.peer, self._origin(peer_id)[1]))
         else:
             protocol = Protocol(stream.get_protocol())
             self._feed(PeerConnected(link.peer, protocol, *self._origin(peer_id)))
@@ -225,7 +238,7 @@ class Streams(INotifee):
             with trio.fail_after(HELLO_TIMEOUT):
                 await link.ready.wait()
             if link.inbound_count > 1:
-                self._feed(PeerRenewed(link.peer))
+                self._feed(PeerRenewed(link.peer, self._origin(peer_id)[1]))
             await self._read_frames(stream, link)
         except RemoteError:
             self._count("malformed frame length")

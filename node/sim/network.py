@@ -27,6 +27,7 @@ from bruit.node.gossip.actions import (
     CheckSignature,
     Connect,
     Deliver,
+    Disconnect,
     Dropped,
     Grafted,
     PeerJoined,
@@ -35,9 +36,11 @@ from bruit.node.gossip.actions import (
     Pruned,
     Published,
     Rejected,
+    Report,
     SendControl,
     SendMessage,
     SetTimer,
+    ThresholdCrossed,
     Validate,
 )
 from bruit.node.gossip.events import (
@@ -456,6 +459,12 @@ class SimNetwork:
                         self._carrier.cancel(channel, action.message_ids)
                 case Connect():
                     self._on_connect(node, action)
+                case Disconnect():
+                    channel = node.channels.get(action.peer)
+                    if channel is not None:
+                        self._close(channel)
+                        self._answers.append(PeerDisconnected(action.peer))
+                    self._keep(node, action)
                 case Published():
                     node.published.append(action)
                 case (
@@ -466,11 +475,15 @@ class SimNetwork:
                     | Pruned()
                     | Rejected()
                     | Dropped()
+                    | ThresholdCrossed()
                 ):
-                    if self._keep_reports:
-                        node.reports.append((self.now, action))
+                    self._keep(node, action)
                 case _:
                     assert_never(action)
+
+    def _keep(self, node: SimNode, report: Report) -> None:
+        if self._keep_reports:
+            node.reports.append((self.now, report))
 
     def _send_message(self, node: SimNode, action: SendMessage) -> None:
         event = FrameReceived(node.peer_id, action.frame)

@@ -95,6 +95,7 @@ class Handheld:
         self.actions: list[Action] = []  # all so far
         self.hold = False  # whether signatures wait for `answer_signature`
         self._authors: dict[str, Author] = {}
+        self._alarms: dict[str, SetTimer] = {}
         self._tickets = 0
         self.handle(Start())
 
@@ -104,7 +105,7 @@ class Handheld:
         self.actions += actions
         for action in actions:
             if isinstance(action, SetTimer):
-                self._alarm = action
+                self._alarms[action.timer.name] = action
         if not self.hold:
             for check in of(actions, CheckSignature):
                 valid = signature_valid(check.message)
@@ -115,9 +116,14 @@ class Handheld:
         """Let ``times`` heartbeats pass, each at its time. Everything that follows."""
         actions = []
         for _ in range(times):
-            self.now = max(self.now, self._alarm.at)
-            actions += self.handle(TimerFired(self._alarm.timer))
+            actions += self.ring("heartbeat")
         return actions
+
+    def ring(self, timer: str) -> list[Action]:
+        """Let the timer of that name go off, at its time. Everything that follows."""
+        alarm = self._alarms[timer]
+        self.now = max(self.now, alarm.at)
+        return self.handle(TimerFired(alarm.timer))
 
     def connect(
         self,

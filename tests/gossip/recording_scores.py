@@ -7,6 +7,7 @@ the router reports can be read back, and a peer has exactly the score in
 
 import msgspec
 
+from bruit.scoring.seam import Refusal
 from bruit.topics.keys import PeerId
 
 
@@ -23,13 +24,17 @@ class Judged(msgspec.Struct, frozen=True):
     peer: PeerId
     topic: str
     message_id: bytes
-    reason: str = ""
+    refusal: Refusal | None = None
 
 
 class RecordingScores:
+    refresh_interval = 0.0
+
     def __init__(self) -> None:
         self.values: dict[PeerId, float] = {}
         self.here: dict[PeerId, None] = {}  # connected peers
+        self.addresses: dict[PeerId, str] = {}
+        self.slowness: dict[PeerId, int] = {}  # frames that its queue had no room for
         self.meshes: dict[tuple[PeerId, str], None] = {}  # grafted and not pruned since
         self.judged: list[Judged] = []
         self.misbehaviours: list[Misbehaviour] = []
@@ -42,12 +47,15 @@ class RecordingScores:
         """The counts of every misbehaviour of one peer, in order."""
         return [each.count for each in self.misbehaviours if each.peer == peer]
 
+    def refresh(self, now: float) -> None:
+        raise AssertionError("nobody asked for it")
+
     def score(self, peer: PeerId, now: float) -> float:
         return self.values.get(peer, 0.0)
 
     def connected(self, peer: PeerId, address: str, now: float) -> None:
-        assert peer not in self.here
         self.here[peer] = None
+        self.addresses[peer] = address
 
     def disconnected(self, peer: PeerId, now: float) -> None:
         del self.here[peer]
@@ -60,19 +68,25 @@ class RecordingScores:
     def pruned(self, peer: PeerId, topic: str, now: float) -> None:
         del self.meshes[peer, topic]
 
+    def validating(self, message_id: bytes, now: float) -> None:
+        return None
+
     def first_delivery(self, peer: PeerId, topic: str, message_id: bytes, now: float) -> None:
         self.judged.append(Judged("first_delivery", peer, topic, message_id))
 
     def duplicate(self, peer: PeerId, topic: str, message_id: bytes, now: float) -> None:
         self.judged.append(Judged("duplicate", peer, topic, message_id))
 
-    def rejected(
-        self, peer: PeerId, topic: str, message_id: bytes, reason: str, now: float
+    def refused(
+        self, peer: PeerId, topic: str, message_id: bytes, refusal: Refusal, now: float
     ) -> None:
-        self.judged.append(Judged("rejected", peer, topic, message_id, reason))
+        self.judged.append(Judged("refused", peer, topic, message_id, refusal))
 
-    def ignored(self, peer: PeerId, topic: str, message_id: bytes, now: float) -> None:
-        self.judged.append(Judged("ignored", peer, topic, message_id))
+    def slow(self, peer: PeerId, count: int, now: float) -> None:
+        self.slowness[peer] = self.slowness.get(peer, 0) + count
+
+    def set_app_score(self, peer: PeerId, value: float, now: float) -> None:
+        self.values[peer] = value
 
     def misbehaved(self, peer: PeerId, count: int, reason: str, now: float) -> None:
         self.misbehaviours.append(Misbehaviour(peer, count, reason))

@@ -14,6 +14,7 @@ from bruit.node.gossip.actions import (
     Validate,
 )
 from bruit.node.gossip.params import RouterConfig, TopicParams
+from bruit.scoring.seam import Refusal
 from bruit.topics.keys import PeerId
 from bruit.topics.message import (
     Author,
@@ -68,7 +69,7 @@ def test_a_forgery_beside_the_original_does_not_displace_it(
     actions = [action for check in checks for action in handheld.answer_signature(check)]
     assert [delivery.payload for delivery in of(actions, Deliver)] == [b"data"]
     assert [rejected.peer for rejected in of(actions, Rejected)] == [forger]
-    assert [each.peer for each in handheld.scores.about("rejected")] == [forger]
+    assert [each.peer for each in handheld.scores.about("refused")] == [forger]
     assert [each.peer for each in handheld.scores.about("first_delivery")] == [honest]
 
 
@@ -104,7 +105,7 @@ def test_who_claims_to_be_us_is_rejected() -> None:
     actions = handheld.receive_message(one, handheld.write("own", TOPIC, b"data"))
     assert [rejected.reason for rejected in of(actions, Rejected)] == ["claims to be ours"]
     assert not of(actions, CheckSignature)
-    assert handheld.scores.about("rejected")[0].peer == one
+    assert handheld.scores.about("refused")[0].peer == one
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_under_strict_sign_a_message_without_origin_is_rejected_without_a_check(
     body.ClearField(dropped)
     actions = handheld.receive_message(one, body.SerializeToString())
     assert [rejected.reason for rejected in of(actions, Rejected)] == [reason]
-    assert handheld.scores.about("rejected")[0].reason == reason
+    assert handheld.scores.about("refused")[0].refusal is Refusal.FORGED
     assert not of(actions, CheckSignature)
 
 
@@ -131,7 +132,7 @@ def test_under_strict_no_sign_a_message_with_origin_is_rejected() -> None:
     handheld, one, *_ = between(UNSIGNED)
     actions = handheld.receive_message(one, Handheld().write("author", TOPIC, b"data"))
     assert [rejected.reason for rejected in of(actions, Rejected)] == ["unexpected auth info"]
-    assert handheld.scores.about("rejected")[0].peer == one
+    assert handheld.scores.about("refused")[0].peer == one
 
 
 def test_under_strict_no_sign_nothing_is_checked_and_content_counts_once() -> None:

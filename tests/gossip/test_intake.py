@@ -14,6 +14,7 @@ from bruit.node.gossip.actions import (
 from bruit.node.gossip.events import PeerDisconnected, SignatureChecked, Unsubscribe, Validated
 from bruit.node.gossip.params import GossipParams, RouterConfig, TopicParams
 from bruit.node.gossip.rpc_pb2 import Rpc
+from bruit.scoring.seam import Refusal
 from bruit.topics.keys import PeerId
 from bruit.topics.message import (
     Message,
@@ -63,11 +64,10 @@ def test_a_rejected_message_goes_nowhere_and_is_held_against_everybody_who_sent_
     actions = handheld.judge(validate, reject("wrong chain"))
     message_id = id_from_origin(message)
     assert actions == [Rejected(one, message.author, TOPIC, message_id, "wrong chain")]
-    assert handheld.scores.about("rejected") == [
-        Judged("rejected", one, TOPIC, message_id, "wrong chain"),
-        Judged("rejected", two, TOPIC, message_id, "wrong chain"),
+    assert handheld.scores.judged == [
+        Judged("duplicate", two, TOPIC, message_id),  # whom the scorer holds it against, too
+        Judged("refused", one, TOPIC, message_id, Refusal.INVALID),
     ]
-    assert not handheld.scores.about("first_delivery")
     assert handheld.router.statistics().cached == 0
 
 
@@ -78,7 +78,11 @@ def test_an_ignored_message_goes_nowhere_and_is_held_against_nobody() -> None:
     handheld.receive_message(two, message)
     actions = handheld.judge(validate, ignore("too early"))
     assert actions == [Dropped(one, TOPIC, drops.IGNORED)]
-    assert judgements(handheld) == [("duplicate", two), ("ignored", one), ("ignored", two)]
+    message_id = id_from_origin(message)
+    assert handheld.scores.judged == [
+        Judged("duplicate", two, TOPIC, message_id),
+        Judged("refused", one, TOPIC, message_id, Refusal.IGNORED),
+    ]
     assert handheld.router.statistics().cached == 0
 
 
@@ -184,11 +188,11 @@ def test_who_sent_copies_of_a_forgery_pays_like_who_sent_it_first() -> None:
     forged = handheld.write("author", TOPIC, b"data").raw.replace(b"data", b"junk")
     (check,) = of(handheld.receive_message(one, forged), CheckSignature)
     handheld.receive_message(two, forged)
-    (rejected,) = of(handheld.answer_signature(check), Rejected)
-    assert rejected.peer == one
-    assert [(each.peer, each.reason) for each in handheld.scores.about("rejected")] == [
-        (one, "invalid signature"),
-        (two, "invalid signature"),
+    rejected = of(handheld.answer_signature(check), Rejected)
+    assert [each.peer for each in rejected] == [one, two]
+    assert [(each.kind, each.peer, each.refusal) for each in handheld.scores.judged] == [
+        ("refused", one, Refusal.FORGED),
+        ("refused", two, Refusal.FORGED),
     ]
 
 
@@ -280,7 +284,9 @@ def test_a_full_topic_drops_what_comes_blames_nobody_and_takes_it_later(
     assert [validate.message for validate in waiting] == messages[:4]
     assert of(actions, Dropped) == [Dropped(one, "slow", drops.VALIDATION_FULL)] * 4
     assert handheld.count(drops.VALIDATION_FULL) == 4
-    assert judgements(handheld) == [("ignored", one)] * 4
+    assert [(each.peer, each.refusal) for each in handheld.scores.judged] == [
+        (one, Refusal.QUEUE_FULL)
+    ] * 4
     handheld.judge(waiting[0])
     late_id = id_from_origin(messages[7])
     asked = told(handheld.receive(two, ihave("slow", late_id)), two).control.iwant

@@ -18,6 +18,7 @@ from bruit.node.gossip.wire import (
     encode_batch,
     message_frame,
 )
+from bruit.scoring.seam import Refusal
 from bruit.topics.errors import RemoteError
 from bruit.topics.uvarint import encode_uvarint
 from tests.gossip.handheld import Handheld, of
@@ -278,11 +279,13 @@ def test_a_message_larger_than_its_topic_allows_is_rejected_at_the_senders_cost(
         handheld.subscribe(topic)
         actions = handheld.receive_message(peer, handheld.write("author", topic, bytes(1000)))
         refused = topic == "small"
-        assert len(of(actions, Rejected)) == refused
+        rejections = of(actions, Rejected)
+        assert len(rejections) == refused
+        assert all("more than the topic's 1000" in each.reason for each in rejections)
         assert len(of(actions, Deliver)) == (not refused)
-    (judged,) = handheld.scores.about("rejected")
+    (judged,) = handheld.scores.about("refused")
     assert (judged.peer, judged.topic) == (peer, "small")
-    assert "more than the topic's 1000" in judged.reason
+    assert judged.refusal is Refusal.FORGED
 
 
 @pytest.mark.parametrize(("surplus", "taken"), [(0, True), (1, False)])

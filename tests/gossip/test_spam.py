@@ -346,7 +346,7 @@ def test_every_message_without_a_signature_is_rejected_at_the_senders_cost() -> 
         actions = handheld.receive_message(attacker, forged)
         assert [rejected.reason for rejected in of(actions, Rejected)] == ["invalid signature"]
         assert not of(actions, Deliver)
-    assert len(handheld.scores.about("rejected")) == 100
+    assert len(handheld.scores.about("refused")) == 100
     handheld.scores.values[attacker] = -1.0
     actions = handheld.beat()
     assert [prune.topic for prune in told(actions, attacker).control.prune] == [TOPIC]

@@ -46,12 +46,14 @@ class Bench:
     def __init__(self) -> None:
         self.host = Host()
         self.events: list[Event] = []
+        self.refused: dict[PeerId, str] = {}  # whom not to admit, and why
         self.streams = Streams(
             self.host.host,
             Judging(self.events.append, {}),
             self.events.append,
             MAX_FRAME,
             MAX_PEERS,
+            lambda peer, address: self.refused.get(peer, ""),
         )
 
     async def connect(
@@ -169,7 +171,7 @@ async def test_the_router_is_told_what_a_broken_stream_may_have_lost(
     await trio.sleep(2 * OPEN_PAUSE)
     assert bench.events[1:] == [
         FramesDropped(PEER, 4, (b"control in the write", b"control queued")),
-        PeerRenewed(PEER),
+        PeerRenewed(PEER, "/ip4/192.0.2.1/tcp/4001"),
     ]
     assert (link.queue.empty, second.writes) == (True, [])
 
@@ -411,10 +413,38 @@ async def test_no_more_peers_are_taken_than_there_is_room_for(
         await bench.connect(b"\x00\x01" + name)
     assert list(bench.streams.links) == [b"\x00\x01a", b"\x00\x01b"]
     assert bench.host.hung_up == [b"\x00\x01c"]
-    assert bench.streams.faults == {"too many peers": 1}
+    assert bench.streams.faults == {"too many peers": 1, "hung up": 1}
     stream = bench.open(nursery, b"\x00\x01c")
     await wait_all_tasks_blocked()
     assert stream.was_reset
+
+
+async def test_who_is_not_admitted_is_hung_up_on_and_not_listened_to(
+    bench: Bench, nursery: trio.Nursery
+) -> None:
+    bench.refused[PEER] = "banned"
+    await bench.connect(PEER)
+    stream = bench.open(nursery, PEER)
+    await wait_all_tasks_blocked()
+    assert stream.was_reset
+    assert bench.streams.links == {}
+    assert bench.events == []
+    assert bench.host.opened == 0
+    assert set(bench.host.hung_up) == {PEER}
+
+
+async def test_whom_the_router_wants_gone_is_gone_for_it_at_once_and_hung_up_on(
+    bench: Bench,
+) -> None:
+    bench.host.outbound = [Outbound()]
+    await bench.connect(PEER)
+    bench.streams.disconnect(PEER)
+    assert bench.comings_and_goings == [UP, DOWN]
+    await wait_all_tasks_blocked()
+    assert bench.host.hung_up == [PEER]
+    bench.streams.disconnect(OTHER)  # nobody
+    await wait_all_tasks_blocked()
+    assert bench.host.hung_up == [PEER]
 
 
 async def test_the_end_of_the_driver_lets_every_peer_go() -> None:

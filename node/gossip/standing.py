@@ -1,0 +1,41 @@
+"""What a peer's score says about it: which thresholds it is below, and when that is the end.
+
+The rooms that act on a score ask for it themselves at the time; here is what
+happens by itself. At each heartbeat a peer that has crossed a threshold is
+reported, and one below ``disconnect`` is hung up on (LP-6420 §5.3, "Reject").
+Direct peers are not: they are trusted whatever they do.
+"""
+
+from bruit.node.gossip.actions import Disconnect, ThresholdCrossed
+from bruit.node.gossip.context import Context
+from bruit.node.gossip.peers import Peer
+
+_NAMES = ("gossip", "publish", "mesh", "graylist", "disconnect")
+
+
+class Standing:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._limits = [(name, getattr(context.thresholds, name)) for name in _NAMES]
+
+    def on_connected(self, peer: Peer, now: float) -> None:
+        """Refuse a connection where the score that the peer left behind is too low."""
+        self._review(peer, now)
+
+    def review(self, now: float) -> None:
+        for peer in self._context.peers:
+            self._review(peer, now)
+
+    def _review(self, peer: Peer, now: float) -> None:
+        context = self._context
+        score = context.scores.score(peer.id, now)
+        below = tuple(name for name, limit in self._limits if score < limit)
+        if below != peer.below:
+            for name in _NAMES:
+                if (name in below) != (name in peer.below):
+                    context.emit(ThresholdCrossed(peer.id, name, name in below, score))
+            peer.below = below
+        if "disconnect" in below and peer.id not in context.direct:
+            context.count("peers disconnected for their score")
+            limit = context.thresholds.disconnect
+            context.emit(Disconnect(peer.id, f"score {score:g} is below {limit:g}"))
