@@ -139,7 +139,6 @@ class PeerGater:
             if not address or self._sources[peer] == source:
                 return
             self.disconnected(peer, now)
-        self._departed.pop(peer, None)
         self._sources[peer] = source
         self._stats.setdefault(source, _Stats()).connected += 1
         self._retained.pop(source, None)

@@ -5,6 +5,7 @@ and secp256k1 through libsecp256k1; both release the GIL while they compute.
 RSA and ECDSA keys are verified, for peers that have one, never made.
 """
 
+import base64
 import hashlib
 from collections.abc import Callable
 from enum import IntEnum
@@ -31,7 +32,10 @@ MAX_PUBLIC_KEY = 2048  # bytes of encoded key taken from a peer: an 8192-bit RSA
 MIN_RSA_BITS, MAX_RSA_BITS = 2048, 8192  # go-libp2p core/crypto; rust-libp2p through ring
 SECP256K1_KEY = 33  # bytes: compressed only, or one key would have two peer ids
 MAX_PEER_ID = 64  # bytes; identity multihashes end at 44, SHA-256 ones are 34
+MAX_PEER_ID_TEXT = 107  # characters: a CID of the longest id in base32, the widest
 _IDENTITY, _SHA2_256 = 0x00, 0x12  # multihash codes
+_CID_OF_KEY = b"\x01\x72"  # version 1, multicodec libp2p-key
+_BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class KeyType(IntEnum):
@@ -49,14 +53,43 @@ def peer_id_text(peer: PeerId) -> str:
 
 
 def peer_id_from_text(text: str) -> PeerId:
-    """Inverse of `peer_id_text`. Raises LocalError when ``text`` is no peer id."""
+    """The peer id in either form of ``peer-ids.md``: bare base58, or a CID of a libp2p key.
+
+    CIDs are read in base32, base36 and base58, those in use. Raises LocalError when
+    ``text`` is no peer id.
+    """
     try:
-        peer = base58.b58decode(text)
+        if len(text) > MAX_PEER_ID_TEXT or not text.isascii():
+            raise ValueError
+        peer = base58.b58decode(text) if text.startswith(("1", "Qm")) else _from_cid(text)
     except ValueError:
         peer = b""
     if not is_peer_id(peer):
-        raise LocalError(f"{text!r} is not a peer id: expected base58 such as 12D3KooW… or Qm…")
+        raise LocalError(
+            f"{text[:MAX_PEER_ID_TEXT]!r} is not a peer id: expected 12D3KooW…, Qm… or bafz…"
+        )
     return peer
+
+
+def _from_cid(text: str) -> bytes:
+    """The multihash in a CID. Raises ValueError where there is none, or none of a libp2p key."""
+    digits = text[1:]
+    match text[:1]:  # the multibase; the first two are what go-libp2p and IPNS write
+        case "b":
+            if digits != digits.lower():
+                raise ValueError
+            cid = base64.b32decode(digits.upper() + "=" * (-len(digits) % 8))
+        case "k":
+            if not set(digits) <= set(_BASE36):
+                raise ValueError
+            cid = int(digits, 36).to_bytes(len(digits)).lstrip(b"\x00")
+        case "z":
+            cid = base58.b58decode(digits)
+        case _:
+            raise ValueError
+    if not cid.startswith(_CID_OF_KEY):
+        raise ValueError
+    return cid.removeprefix(_CID_OF_KEY)
 
 
 def is_peer_id(peer: bytes) -> bool:

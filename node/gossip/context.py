@@ -11,6 +11,7 @@ from bruit.node.gossip import drops
 from bruit.node.gossip.actions import Action, Dropped, SendControl
 from bruit.node.gossip.params import RouterConfig
 from bruit.node.gossip.peers import Peer, Peers
+from bruit.node.gossip.tags import Tags
 from bruit.node.gossip.wire import Batch, Prune, encode_batch
 from bruit.scoring.gater import PeerGater
 from bruit.scoring.seam import Refusal, Scores
@@ -34,6 +35,7 @@ class Context:
         self.scores = scores
         self.thresholds = thresholds
         self.peers = Peers()
+        self.tags = Tags(rng)
         self.direct: dict[PeerId, tuple[str, ...]] = {}  # peer → addresses to dial
         self.banned: dict[PeerId, None] = {}  # whose messages nobody may bring us
         self.gater = None if config.gater is None else PeerGater(config.gater, rng)

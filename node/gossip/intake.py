@@ -200,9 +200,11 @@ class Intake:
         context, topic = self._context, message.topic
         if not self._mesh.joined(topic):
             return  # left while the message was judged: it is nobody's any more
+        senders = list(pending.senders())
         context.delivered(source, topic, message_id, now)
+        context.tags.delivered(senders, topic)
         self._gossip.cache.put(message_id, message)
-        has_it = {message.author, *pending.senders()}
+        has_it = {message.author, *senders}
         targets = tuple(peer for peer in self.targets(topic, message_id, now) if peer not in has_it)
         if targets:
             frame = message_frame(message.raw)

@@ -79,12 +79,16 @@ class LazyGossip:
             context.drop(drops.IHAVE_LENGTH, peer.id)
             return
         wanted: dict[bytes, None] = {}
+        left = params.max_ihave_length  # ids to look at, over all entries
         for entry in entries:
             if not self._mesh.joined(entry.topic):
                 continue
-            for message_id in entry.message_ids[: params.max_ihave_length]:
+            for message_id in entry.message_ids[: max(left, 0)]:
                 if message_id not in self._seen and 0 < len(message_id) <= MAX_MESSAGE_ID:
                     wanted[message_id] = None
+            left -= len(entry.message_ids)
+        if left < 0:
+            context.count(drops.IHAVE_LENGTH, -left)
         if not wanted:
             return
         asked = list(wanted)
@@ -102,7 +106,13 @@ class LazyGossip:
         if context.scores.score(peer.id, now) < context.thresholds.gossip:
             context.drop(drops.IWANT_LOW_SCORE, peer.id)
             return
-        asked = dict.fromkeys(message_id for entry in entries for message_id in entry.message_ids)
+        asked: dict[bytes, None] = {}
+        for entry in entries:
+            left = params.max_ihave_length - peer.ids_wanted
+            asked.update(dict.fromkeys(entry.message_ids[: max(left, 0)]))
+            peer.ids_wanted += len(entry.message_ids)
+            if len(entry.message_ids) > left:
+                context.count(drops.IWANT_LENGTH, len(entry.message_ids) - max(left, 0))
         for message_id in asked:
             if message_id in peer.unwanted:
                 continue
@@ -152,7 +162,7 @@ class LazyGossip:
         """Reset the per-heartbeat limits, forget old IDONTWANTs, charge broken promises."""
         context = self._context
         for peer in context.peers:
-            peer.ihaves = peer.ids_asked = peer.idontwants = 0
+            peer.ihaves = peer.ids_asked = peer.ids_wanted = peer.idontwants = 0
             if peer.unwanted:
                 for message_id in [m for m, end in peer.unwanted.items() if end <= context.ticks]:
                     del peer.unwanted[message_id]

@@ -357,6 +357,7 @@ class Mesh:
     def _graft(self, peer: Peer, topic: str, now: float, by_peer: bool) -> None:
         self._mesh[topic][peer.id] = None
         self._context.scores.grafted(peer.id, topic, now)
+        self._context.tags.grafted(peer.id, topic)
         if not by_peer:
             self._context.tell(peer.id).grafts[topic] = None
         self._context.emit(Grafted(peer.id, topic, by_peer))
@@ -382,6 +383,7 @@ class Mesh:
         del self._mesh[topic][peer]
         self._context.tell(peer).grafts.pop(topic, None)  # of this same event
         self._context.scores.pruned(peer, topic, now)
+        self._context.tags.pruned(peer, topic)
         self._context.emit(Pruned(peer, topic, reason))
 
     def _peers_to_offer(self, pruned: Peer, topic: str, now: float) -> dict[PeerId, bytes]:

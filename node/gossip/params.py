@@ -57,7 +57,7 @@ class GossipParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     opportunistic_graft_peers: int = 2  # go
     direct_connect_ticks: int = 300  # go: how often lost direct peers are redialled
     max_ihave_messages: int = 10  # go: IHAVE taken from a peer per heartbeat
-    max_ihave_length: int = 5000  # go: ids asked of a peer per heartbeat, and offered in one IHAVE
+    max_ihave_length: int = 5000  # go: ids per heartbeat asked of a peer, by it, and in one IHAVE
     gossip_retransmission: int = 3  # go: how often one peer may have a message by IWANT
     iwant_followup: float = 3.0  # go: until a message asked for must have come
     idontwant_threshold: int = 1024  # go: smaller messages are not worth an IDONTWANT
@@ -136,6 +136,8 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True):
     topics: Mapping[str, TopicParams] = {}
     default_topic: TopicParams = TopicParams()
     gater: GaterParams | None = None  # None: messages are taken from everybody at any load
+    topic_filter: tuple[str, ...] = ("*",)  # names and patterns of topics that we take note of
+    max_peers: int | None = None  # beyond: the least useful are hung up on; None: never
 
     def check(self) -> None:
         """Raise ConfigError where the parts cannot work together, or one by itself cannot."""

@@ -14,6 +14,7 @@ class Peer:
         "below",
         "id",
         "ids_asked",
+        "ids_wanted",
         "idontwants",
         "ihaves",
         "lost_control",
@@ -33,6 +34,7 @@ class Peer:
         self.below: tuple[str, ...] = ()  # thresholds that its score was below when last looked at
         self.ihaves = 0  # frames with IHAVE received
         self.ids_asked = 0  # ids asked of it
+        self.ids_wanted = 0  # ids that it asked for
         self.idontwants = 0  # frames with IDONTWANT received
         self.lost_control: list[bytes] = []  # frames that its queue had no room for
         self.unwanted: dict[bytes, int] = {}  # id → heartbeat at which that is forgotten

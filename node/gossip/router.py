@@ -60,6 +60,7 @@ from bruit.node.gossip.params import MAX_LOST_CONTROL, MAX_PEER_RECORD, RouterCo
 from bruit.node.gossip.peers import Peer
 from bruit.node.gossip.rpc_pb2 import Rpc
 from bruit.node.gossip.standing import Standing
+from bruit.node.gossip.topic_filter import TopicFilter
 from bruit.node.gossip.wire import decode_frame, message_frame
 from bruit.scoring.seam import NeutralScores, Scores
 from bruit.scoring.thresholds import Thresholds
@@ -107,6 +108,7 @@ class Router:
         self._gossip = LazyGossip(self._context, self._mesh, self._seen)
         self._intake = Intake(self._context, self._mesh, self._gossip, self._seen)
         self._standing = Standing(self._context)
+        self._filter = TopicFilter(config.topic_filter)
         self._epoch = 0
 
     def handle(self, event: Event, now: float) -> list[Action]:  # noqa: C901, a flat dispatch
@@ -144,10 +146,12 @@ class Router:
                 self._unsubscribe(topic, now)
             case AddDirectPeer(peer, addresses):
                 self._context.direct[peer] = addresses
+                self._context.tags.protect(peer)
                 self._mesh.on_made_direct(peer, now)
                 self._dial_direct([peer])
             case RemoveDirectPeer(peer):
                 self._context.direct.pop(peer, None)
+                self._context.tags.unprotect(peer)
             case AppScored(scores):
                 for peer, value in scores:
                     self._context.scores.set_app_score(peer, value, now)
@@ -196,6 +200,7 @@ class Router:
             raise LocalError("PeerConnected twice for one peer: send PeerDisconnected in between")
         peer = Peer(event.peer, event.protocol, event.outbound)
         context.peers.add(peer)
+        context.tags.connected(event.peer, event.outbound, now)
         self._note_address(event.peer, event.address, now)
         context.emit(PeerJoined(event.peer, event.protocol, event.outbound))
         self._standing.on_connected(peer, now)
@@ -224,6 +229,7 @@ class Router:
         if context.peers.remove(peer) is None:
             return
         self._mesh.on_disconnected(peer)
+        context.tags.disconnected(peer)
         context.scores.disconnected(peer, now)
         if context.gater is not None:
             context.gater.disconnected(peer, now)
@@ -243,13 +249,16 @@ class Router:
             return
         try:
             rpc = decode_frame(frame)
+            said = [(each.topic, each.subscribe) for each in rpc.subscriptions]
+            noted = self._filter.subscriptions(said) if said else said
         except RemoteError:
             context.drop(drops.MALFORMED_FRAME, sender)
+            context.scores.misbehaved(sender, 1, "malformed frame", now)
             return
         # What a graylisted peer subscribes to is still noted, as in go: it says so
         # only once, and its score may recover.
-        for subscription in rpc.subscriptions:
-            self._on_subscription(peer, subscription.topic, subscription.subscribe, now)
+        for topic, subscribe in noted:
+            self._on_subscription(peer, topic, subscribe, now)
         trusted = sender in context.direct
         if not trusted and context.scores.score(sender, now) < context.thresholds.graylist:
             context.drop(drops.GRAYLISTED, sender)
@@ -322,6 +331,8 @@ class Router:
 
     def _subscribe(self, topic: str, now: float) -> None:
         check_topic(topic)
+        if not self._filter.allows(topic):
+            raise LocalError(f"topic {topic!r} is not allowed by the topic filter: add it there")
         if self._mesh.joined(topic):
             return
         for peer in self._context.peers:
@@ -334,6 +345,7 @@ class Router:
         for peer in self._context.peers:
             self._context.tell(peer.id).subscriptions[topic] = False
         self._mesh.leave(topic, now)
+        self._context.tags.left(topic)
 
     def _publish(self, command: Publish, now: float) -> SendMessage | None:
         """Everything but the sending, which is returned: None where there is nothing to send."""
@@ -377,10 +389,11 @@ class Router:
                 self._context.emit(send)
             return
         peers = dict.fromkeys(peer for send in sends for peer in send.peers)
+        targets = [(send, frozenset(send.peers)) for send in sends]
         for turn, peer in enumerate(peers):
             first = turn % len(sends)
-            for send in sends[first:] + sends[:first]:
-                if peer in send.peers:
+            for send, receivers in (*targets[first:], *targets[:first]):
+                if peer in receivers:
                     self._context.emit(msgspec.structs.replace(send, peers=(peer,)))
 
     def _publish_targets(self, topic: str, message_id: bytes, now: float) -> list[PeerId]:
@@ -434,7 +447,16 @@ class Router:
                 self._repeat_lost_control(peer, now)
         self._mesh.maintain(now)
         self._gossip.advertise(now)
+        self._trim(now)
         self._seen.expire(now)
+
+    def _trim(self, now: float) -> None:
+        """Hang up on the least useful peers where there are more than we may have."""
+        context, limit = self._context, self._context.config.max_peers
+        context.tags.refresh(now)
+        for peer in () if limit is None else context.tags.surplus(limit, now):
+            context.count("peers disconnected for being too many")
+            context.emit(Disconnect(peer, f"more than {limit} peers, and it is the least useful"))
 
     def _dial_direct(self, peers: list[PeerId]) -> None:
         for peer in peers:

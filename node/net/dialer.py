@@ -10,6 +10,7 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from bruit.node.gossip.actions import Connect
+from bruit.node.gossip.redial import RedialPauses
 from bruit.node.net.host import NETWORK_ERRORS, record_addresses
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
@@ -31,6 +32,7 @@ class Dialer:
         self._nursery: trio.Nursery | None = None
         self._dials = trio.CapacityLimiter(MAX_DIALS)
         self._dialling: dict[PeerId, None] = {}
+        self._pauses = RedialPauses(rng)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
@@ -44,12 +46,23 @@ class Dialer:
             self._nursery.start_soon(self._keep, peer, addresses)
 
     def once(self, action: Connect) -> None:
-        """Dial a peer unless that is under way, or too much is."""
+        """Dial a peer unless that is under way, or too much is.
+
+        Whom peer exchange names again and again is dialled after growing pauses,
+        then not at all for a time: else a PRUNE could set many nodes on a victim.
+        """
         busy = len(self._dialling) >= 16 * MAX_DIALS  # go-libp2p-pubsub: 128 pending
         if self._nursery is None or action.peer in self._dialling or busy:
             return
+        pause = (
+            self._pauses.before_next(action.peer, trio.current_time())
+            if not action.addresses
+            else 0.0
+        )
+        if pause is None:
+            return
         self._dialling[action.peer] = None
-        self._nursery.start_soon(self._once, action)
+        self._nursery.start_soon(self._once, action, pause)
 
     async def dial(self, peer: PeerId, addresses: list[Multiaddr]) -> None:
         """Connect, trying the addresses in turn. Raises one of NETWORK_ERRORS or TooSlowError.
@@ -85,8 +98,9 @@ class Dialer:
                 await trio.sleep(pause * (1 + JITTER * self._rng.random()))
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _once(self, action: Connect) -> None:
+    async def _once(self, action: Connect, pause: float) -> None:
         try:
+            await trio.sleep(pause)
             async with self._dials:
                 addresses = [Multiaddr(address) for address in action.addresses]
                 if action.record:

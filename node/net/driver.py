@@ -64,6 +64,7 @@ from bruit.topics.message import Message
 
 WRAPPING = 6  # bytes of a frame around its message: a tag, and a length of at most five
 BURST = 0.001  # seconds that publications may gather before the writers begin; guess
+NEWCOMERS = 4  # one peer in so many may come beyond max_peers, until the router chooses; guess
 PATIENCE = 1.0  # seconds a publisher waits for one slow peer before leaving it behind; guess
 
 
@@ -98,7 +99,8 @@ class Driver:
         self._on_delivery = on_delivery
         self._on_report = on_report
         self.judging = Judging(self.feed, pipelines)
-        self.streams = Streams(host, self.judging, self.feed, max_frame, max_peers, admit)
+        room = max_peers + max(1, max_peers // NEWCOMERS)
+        self.streams = Streams(host, self.judging, self.feed, max_frame, room, admit)
         self._events: deque[Event] = deque()
         self._feeding = False
         self._last_ticket = 0

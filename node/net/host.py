@@ -153,6 +153,15 @@ def known_record(host: IHost, peer: PeerId) -> Envelope | None:
         return None
 
 
+def remote_address(host: IHost, peer: PeerId) -> str:
+    """The multiaddr that a connected peer is at; empty where it is not known."""
+    for connection in host.get_network().get_connections(ID(peer)):
+        if not connection.is_closed:
+            for address in connection.get_transport_addresses()[:1]:
+                return str(address)
+    return ""
+
+
 def has_public_address(addresses: Iterable[multiaddr.Multiaddr]) -> bool:
     """Whether one of the addresses has an IP that is reachable from anywhere, or a DNS name."""
     return any(_is_public(address) for address in addresses)

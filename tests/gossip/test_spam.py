@@ -526,3 +526,42 @@ def test_a_peer_record_is_kept_up_to_its_limit() -> None:
         assert len(prune.peers) == 12
         records = {len(peer.signed_peer_record) for peer in prune.peers}
         assert records == {size if size <= MAX_PEER_RECORD else 0}
+
+
+# Bounded work
+
+
+def test_an_ihave_costs_no_more_than_its_first_5000_ids_over_all_entries() -> None:
+    """js: handler-iteration-bound, with 10,000 ids offered; here in 100 entries."""
+    handheld, attacker = meshed()
+    rpc = Rpc()
+    offered = [b"%d" % number for number in range(10_000)]
+    for start in range(0, 10_000, 100):
+        rpc.control.ihave.add(topic=TOPIC, message_ids=offered[start : start + 100])
+    asked = told(handheld.receive(attacker, rpc), attacker).control.iwant
+    assert sorted(i for entry in asked for i in entry.message_ids) == sorted(offered[:5000])
+    assert handheld.count(drops.IHAVE_LENGTH) == 5000
+
+
+def test_no_more_than_5000_ids_are_answered_to_one_peer_in_a_heartbeat() -> None:
+    """js: handler-iteration-bound, which limits the frames to 10 instead."""
+    handheld, attacker = meshed()
+    outcome, _ = handheld.publish(TOPIC, b"data")
+    unknown = [b"%d" % number for number in range(4999)]
+    assert sent(handheld.receive(attacker, iwant(*unknown)), attacker) == []
+    wanted = iwant(outcome.message_id, outcome.message_id + b"x")
+    assert sent(handheld.receive(attacker, wanted), attacker) == [outcome.message_id]
+    assert handheld.count(drops.IWANT_LENGTH) == 1
+    assert sent(handheld.receive(attacker, iwant(outcome.message_id)), attacker) == []
+    assert handheld.count(drops.IWANT_LENGTH) == 2
+    handheld.beat()
+    assert sent(handheld.receive(attacker, iwant(outcome.message_id)), attacker) == [
+        outcome.message_id
+    ]
+
+
+def test_a_malformed_frame_is_held_against_its_sender() -> None:
+    handheld, attacker = meshed()
+    handheld.receive(attacker, b"\xff")
+    handheld.receive(attacker, b"\xff")
+    assert handheld.scores.penalties(attacker) == [1, 1]

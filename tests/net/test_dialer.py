@@ -246,3 +246,26 @@ async def test_a_record_that_does_not_verify_is_told_and_not_dialled(
     [(peer, reason)] = failures.told
     assert peer == PEER
     assert reason.startswith("peer record that does not verify")
+
+
+async def test_whom_peer_exchange_keeps_naming_is_left_alone_after_four_attempts(
+    autojump_clock: MockClock, dialer: Dialer, failures: Failures
+) -> None:
+    """go-libp2p-pubsub: MaxBackoffAttempts 4, forgotten after 10 minutes without an attempt."""
+    for _ in range(590):
+        dialer.once(Connect(PEER, (), b"no envelope"))
+        await trio.sleep(1)
+    assert len(failures.told) == 4
+    await trio.sleep(20)
+    dialer.once(Connect(PEER, (), b"no envelope"))
+    await trio.sleep(1)
+    assert len(failures.told) == 5
+
+
+async def test_a_direct_peer_is_dialled_however_often_the_router_asks(
+    autojump_clock: MockClock, dialer: Dialer, network: Network
+) -> None:
+    for _ in range(20):
+        dialer.once(Connect(PEER, (str(HOME),)))
+        await trio.sleep(1)
+    assert len(network.calls) == 20

@@ -5,6 +5,7 @@ vectors"); their peer ids in base58 are those that other implementations pin for
 the same vectors.
 """
 
+import base64
 import hashlib
 
 import base58
@@ -125,6 +126,76 @@ def test_the_examples_of_the_specification_are_peer_ids(peer: str) -> None:
         "12D3": "12D3KooWD3eckifWpRn9wQpMG9R9hX3sD158z7EqHWmweQAJU5SA",
     }
     assert peer_id_text(peer_id_from_text(examples[peer])) == examples[peer]
+
+
+# The first pair is an example of peer-ids.md, the second CID one of js-libp2p (peer-id.ts); what
+# else stands here was converted by py-multibase.
+@pytest.mark.parametrize(
+    ("cid", "peer"),
+    [
+        (
+            "bafzbeie5745rpv2m6tjyuugywy4d5ewrqgqqhfnf445he3omzpjbx5xqxe",
+            "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N",
+        ),
+        (
+            "k51qzi5uqu5dkwkqm42v9j9kqcam2jiuvloi16g72i4i4amoo2m8u3ol3mqu6s",
+            "12D3KooWNZuG8phqhoNK9KWcUhwfzA3biDKNCUNVWEaJgigr6Acj",
+        ),
+        (
+            "zdvgqC3jczfCwLUoSyWT8GLc5UZ9aG4RkAg7XAfidRbX9qVj6",
+            "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N",
+        ),
+    ],
+    ids=["base32", "base36", "base58"],
+)
+def test_a_peer_id_is_read_from_a_cid(cid: str, peer: str) -> None:
+    assert peer_id_from_text(cid) == peer_id_from_text(peer)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "zb2rhhFAEMepUBbGyP1k8tGfz7BSciKXP6GHuUeUsJBaK6cqG",  # CID of something else (nim-libp2p)
+        "zQmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N",  # no CID inside (nim-libp2p)
+        "bafzbeie5745rpv2m6tjyuugywy4d5ewrqgqqhfnf445he3omzpjbx5xqx0",  # 0 is no digit (nim-libp2p)
+        "bafzbeie5745rpv2m6tjyuugywy4d5ewrqgqqhfnf445he3omzpjbx5xq",  # cut short
+        "bAFZBEIE5745RPV2M6TJYUUGYWY4D5EWRQGQQHFNF445HE3OMZPJBX5XQXE",
+        "afzbeie5745rpv2m6tjyuugywy4d5ewrqgqqhfnf445he3omzpjbx5xqxe",
+        "k51qzi5uqu5dkwkqm42v9j9kqcam2jiuvloi16g72i4i4amoo2m8u3ol3mqu6S",
+        "k51qzi5uqu5dkwkqm42v9j9kqcam2jiuvloi16g72i4i4amoo2m8u3ol3mqu_6s",
+        "bafzbe\u0131e5745rpv2m6tjyuugywy4d5ewrqgqqhfnf445he3omzpjbx5xqxe",  # i without a dot
+        "k" + "z" * 10_000,
+        "1" * 10_000,
+        "b",
+        "k",
+        "z",
+    ],
+)
+def test_what_is_no_cid_of_a_key_is_no_peer_id(text: str) -> None:
+    with pytest.raises(LocalError, match="is not a peer id"):
+        peer_id_from_text(text)
+
+
+@given(st.text() | st.text("bkz1Qm0123456789abcdefghijklmnopqrstuvwxyz", max_size=120))
+def test_any_text_is_a_peer_id_or_refused(text: str) -> None:
+    try:
+        peer = peer_id_from_text(text)
+    except LocalError:
+        return
+    assert is_peer_id(peer)
+
+
+@given(st.binary(min_size=32, max_size=32), st.sampled_from([b"\x12\x20", b"\x00\x20"]))
+def test_every_peer_id_is_read_from_its_cid_in_every_base(digest: bytes, kind: bytes) -> None:
+    peer = kind + digest
+    cid = b"\x01\x72" + peer
+    number, base36 = int.from_bytes(cid), ""
+    while number:
+        number, digit = divmod(number, 36)
+        base36 = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + base36
+    base32 = base64.b32encode(cid).decode().lower().rstrip("=")
+    for text in ("b" + base32, "k" + base36, "z" + base58.b58encode(cid).decode()):
+        assert peer_id_from_text(text) == peer
 
 
 def test_a_key_of_42_bytes_goes_into_the_id_itself_and_one_of_43_is_hashed() -> None:
