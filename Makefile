@@ -6,7 +6,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --python-vers
 	--no-emit-index-url --custom-compile-command "make lock"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench format lock proto wheel-check clean
+.PHONY: help setup demo test check bench interop format lock proto wheel-check clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,7 @@ check: setup ## lint, format, types, and the rules of the house
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@$(PYTHON_IN_VENV) tools/check_house.py
+	@$(PYTHON_IN_VENV) tools/conformance.py --check
 
 format: setup ## write the format that check asks for
 	@.venv/bin/ruff check --fix-only .
@@ -32,6 +33,9 @@ format: setup ## write the format that check asks for
 
 bench: setup ## messages per second between two processes
 	@$(PYTHON_IN_VENV) -m bench.pair $(ARGS)
+
+interop: setup ## with go, js and rust over loopback; ARGS="--peers go --only signed" to choose
+	@$(PYTHON_IN_VENV) -m tests.interop $(ARGS)
 
 wheel-check: setup ## build the wheel, install it in an empty environment, import all of it
 	@$(PYTHON_IN_VENV) tools/check_wheel.py

@@ -20,16 +20,24 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bruit.node.config import NetworkConfig, NodeConfig, TopicConfig, load_config
     from bruit.node.net.driver import Outcome
-    from bruit.node.node import Node, NodeStatistics
-    from bruit.node.reports import DialFailed, NodeReport, PluginFailed
+    from bruit.node.node import Node, NodeStatistics, PeerInfo
+    from bruit.node.reports import (
+        ConnectionRefused,
+        DialFailed,
+        NodeReport,
+        PluginFailed,
+        ScoreCrossed,
+    )
     from bruit.node.subscription import Received, Subscription
     from bruit.plugins.hookspecs import hookimpl
+    from bruit.scoring.params import TopicScoreParams
     from bruit.topics.errors import BruitError, ConfigError, LocalError, PluginError, RemoteError
     from bruit.topics.validation import Validation, Verdict
 
 _HOMES = {
     "BruitError": "topics.errors",
     "ConfigError": "topics.errors",
+    "ConnectionRefused": "node.reports",
     "DialFailed": "node.reports",
     "LocalError": "topics.errors",
     "NetworkConfig": "node.config",
@@ -38,12 +46,15 @@ _HOMES = {
     "NodeReport": "node.reports",
     "NodeStatistics": "node.node",
     "Outcome": "node.net.driver",
+    "PeerInfo": "node.node",
     "PluginError": "topics.errors",
     "PluginFailed": "node.reports",
     "Received": "node.subscription",
     "RemoteError": "topics.errors",
+    "ScoreCrossed": "node.reports",
     "Subscription": "node.subscription",
     "TopicConfig": "node.config",
+    "TopicScoreParams": "scoring.params",
     "Validation": "topics.validation",
     "Verdict": "topics.validation",
     "hookimpl": "plugins.hookspecs",
@@ -53,6 +64,7 @@ _HOMES = {
 __all__ = [
     "BruitError",
     "ConfigError",
+    "ConnectionRefused",
     "DialFailed",
     "LocalError",
     "NetworkConfig",
@@ -61,12 +73,15 @@ __all__ = [
     "NodeReport",
     "NodeStatistics",
     "Outcome",
+    "PeerInfo",
     "PluginError",
     "PluginFailed",
     "Received",
     "RemoteError",
+    "ScoreCrossed",
     "Subscription",
     "TopicConfig",
+    "TopicScoreParams",
     "Validation",
     "Verdict",
     "hookimpl",

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -12,22 +13,54 @@ import msgspec
 import trio
 from libp2p.abc import IHost
 
-from bruit.node.config import NodeConfig, load_config, router_config
-from bruit.node.gossip.actions import Deliver, PeerSubscribed, Report
-from bruit.node.gossip.events import AddDirectPeer, Subscribe, Unsubscribe
+from bruit.node.app_scores import AppScores, Scored
+from bruit.node.banning import Banning
+from bruit.node.config import NodeConfig, load_config, router_config, scoring_of
+from bruit.node.control import control_socket
+from bruit.node.control_requests import answer
+from bruit.node.gossip.actions import (
+    Deliver,
+    Disconnect,
+    PeerJoined,
+    PeerLeft,
+    PeerSubscribed,
+    Report,
+    ThresholdCrossed,
+)
+from bruit.node.gossip.events import AddDirectPeer, AppScored, Protocol, Subscribe, Unsubscribe
 from bruit.node.gossip.router import Router, Statistics
 from bruit.node.identity import load_key_file, new_key
 from bruit.node.net.dialer import Dialer
 from bruit.node.net.driver import Driver, Outcome
-from bruit.node.net.host import NETWORK_ERRORS, listening, new_host, parse_address
+from bruit.node.net.host import (
+    NETWORK_ERRORS,
+    listening,
+    new_host,
+    parse_address,
+    remote_address,
+)
 from bruit.node.net.link import Traffic
-from bruit.node.reports import DialFailed, PluginFailed, ReportFeed, Reports
+from bruit.node.reports import (
+    ConnectionRefused,
+    DialFailed,
+    PluginFailed,
+    ReportFeed,
+    Reports,
+    ScoreCrossed,
+)
+from bruit.node.score_export import export_scores
 from bruit.node.subscription import Received, Subscription
 from bruit.plugins.pipeline import TopicPipeline
 from bruit.plugins.registry import PluginRegistry, PluginStatus
+from bruit.scoring.bans import Ban, parse_target
+from bruit.scoring.explanation import Explanation
+from bruit.scoring.history import PeerScoreRow, TopicScoreRow, rows
+from bruit.scoring.params import TopicScoreParams, params_hash
+from bruit.scoring.peer_scores import PeerScores
 from bruit.topics.errors import LocalError
 from bruit.topics.keys import PeerId, PrivateKey, peer_id_text
 from bruit.topics.message import Author, Message
+from bruit.topics.names import check_topic
 from bruit.topics.validation import Verdict
 
 
@@ -39,6 +72,20 @@ class PeerTraffic(msgspec.Struct, frozen=True):
     frames_in: int
     frames_out: int
     queued_bytes: int = 0
+
+
+class PeerInfo(msgspec.Struct, frozen=True):
+    """A connected peer."""
+
+    peer: PeerId
+    address: str  # multiaddr of its end of the connection, empty when unknown
+    outbound: bool  # whether we dialled
+    protocol: Protocol
+    since: float  # Unix time, seconds
+    score: float
+    topics: tuple[str, ...]  # that it is subscribed to
+    mesh: tuple[str, ...]  # those in whose mesh it is
+    traffic: PeerTraffic
 
 
 class NodeStatistics(msgspec.Struct, frozen=True):
@@ -60,6 +107,10 @@ class Node:
     the node has a new identity each time. ``plugins`` are plugin classes that
     no installed package brings, by the name that the configuration uses.
 
+    ``directory`` is where the node's files are: bans, control socket, exported
+    scores. It is the folder of the TOML file; a node that is given neither keeps
+    no files, and its bans end with it.
+
     Raises ConfigError or LocalError before anything is started.
     """
 
@@ -69,12 +120,15 @@ class Node:
         key: PrivateKey | None = None,
         *,
         plugins: Mapping[str, type] = {},
+        directory: Path | None = None,
     ) -> None:
         if not isinstance(config, NodeConfig):
             loaded = load_config(Path(config), os.environ, ())
             config, key = loaded.config, key or load_key_file(loaded.key_path)
+            directory = directory or loaded.directory
         config.check()
         self._config = config
+        self._directory = directory
         self._key = key or new_key()
         self.peer_id: PeerId = self._key.public_key().peer_id()
         self._registry = PluginRegistry.discover(
@@ -90,7 +144,11 @@ class Node:
             for name, topic in config.topics.items()
             if topic.plugins
         }
+        self._app_scorer = self._registry.app_scorer(
+            config.scoring.app_scores, "scoring.app_scores"
+        )
         self._router_config = router_config(config)
+        self._thresholds, self._score_params = scoring_of(config)
         self._subscriptions: dict[str, dict[Subscription, None]] = {}
         self._lost = 0
         self._feed = ReportFeed()
@@ -99,6 +157,11 @@ class Node:
         self._driver: Driver | None = None
         self._dialer: Dialer | None = None
         self._author: Author | None = None
+        self._joined: dict[PeerId, tuple[PeerJoined, float]] = {}  # and when, in Unix time
+        # Made for each run, before the host listens:
+        self._scores: PeerScores
+        self._app_scores: AppScores
+        self._banning: Banning
         self._running = AsyncExitStack()
 
     @property
@@ -136,9 +199,10 @@ class Node:
     async def _run(self) -> AsyncIterator[None]:
         config, rng = self._config, random.Random(os.urandom(32))
         host = new_host(self._key, config.network.max_peers, config.network.announce)
-        router = Router(
-            self._router_config, self.peer_id, rng, thresholds=config.scoring.thresholds
-        )
+        self._scores = PeerScores(self._score_params, self._thresholds)
+        self._app_scores = AppScores(self._app_scorer, self._on_app_scores)
+        self._joined.clear()
+        router = Router(self._router_config, self.peer_id, rng, self._scores, self._thresholds)
         dialer = Dialer(host, rng, self._on_dial_failure)
         driver = Driver(
             host,
@@ -149,7 +213,15 @@ class Node:
             config.network.max_peers,
             self._on_delivery,
             self._on_report,
+            self._admit,
         )
+        self._banning = Banning(
+            self._directory,
+            lambda: ((peer, remote_address(host, peer)) for peer in list(driver.streams.links)),
+            driver.feed,
+            partial(self._hang_up, driver),
+        )
+        await self._banning.load()
         # Seqnos must grow over restarts: wall-clock nanoseconds, as in go-libp2p-pubsub.
         self._author = Author(self._key, self._router_config.signature_policy, time.time_ns())
         ended = trio.Event()
@@ -162,7 +234,8 @@ class Node:
                         driver.feed(Subscribe(name))
                 self._dial_configured(driver, dialer)
                 try:
-                    yield
+                    async with self._looked_after():
+                        yield
                 finally:
                     with trio.CancelScope(shield=True):
                         await driver.stop(config.shutdown.grace)
@@ -181,6 +254,23 @@ class Node:
                 task_status.started()
                 await ended.wait()
                 nursery.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _looked_after(self) -> AsyncIterator[None]:
+        """What goes on beside the driver while the program works."""
+        async with AsyncExitStack() as stack:
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            nursery.start_soon(self._banning.run)
+            nursery.start_soon(self._app_scores.run)
+            if self._directory is not None:
+                if self._config.scoring.export:
+                    file = self._directory / self._config.scoring.export
+                    nursery.start_soon(export_scores, file, self.score_snapshot)
+                socket = self._config.control.path(self._directory)
+                if socket is not None:
+                    await stack.enter_async_context(control_socket(socket, partial(answer, self)))
+            yield
+            nursery.cancel_scope.cancel()
 
     def _dial_configured(self, driver: Driver, dialer: Dialer) -> None:
         network = self._config.network
@@ -292,12 +382,98 @@ class Node:
         except NETWORK_ERRORS as problem:
             raise LocalError(f"{address} cannot be reached: {problem}") from problem
 
+    # Scores and bans
+
+    def scores(self) -> dict[PeerId, float]:
+        """What each connected peer scores now."""
+        self._started_host()
+        now = trio.current_time()
+        return {peer: self._scores.score(peer, now) for peer in self._joined}
+
+    def explain(self, peer: PeerId) -> Explanation | None:
+        """What a peer's score is made of; None for one that is neither connected nor remembered."""
+        self._started_host()
+        return self._scores.explain(peer, trio.current_time())
+
+    async def explanations(self) -> list[Explanation]:
+        """The same for all known peers, the connected first. Many do not hold up the node."""
+        self._started_host()
+        found = []
+        for peer in self._scores.peers:
+            explanation = self._scores.explain(peer, trio.current_time())
+            if explanation is not None:  # as it is for one forgotten meanwhile
+                found.append(explanation)
+            await trio.lowlevel.checkpoint()
+        return found
+
+    async def score_snapshot(self) -> tuple[list[PeerScoreRow], list[TopicScoreRow]]:
+        """The scores of all known peers as rows of `bruit.scoring.history`."""
+        snapshot = await self.explanations()
+        params = params_hash(self._scores.params, self._scores.thresholds)
+        return rows(snapshot, time.time(), params)
+
+    def topic_score_params(self, topic: str) -> TopicScoreParams | None:
+        """How a topic counts; None where it does not."""
+        self._started_host()
+        return self._scores.params.topic(topic)
+
+    def set_topic_score_params(self, topic: str, params: TopicScoreParams) -> None:
+        """Let a topic count otherwise until the node stops.
+
+        Raises LocalError or ConfigError, with nothing changed, for a name or a
+        number that cannot be.
+        """
+        self._started_host()
+        self._scores.set_topic_params(check_topic(topic), params, trio.current_time())
+
+    async def ban(self, target: str, seconds: float | None, reason: str) -> Ban:
+        """Ban a peer id, an IP address or a subnet, for a time or until it is lifted.
+
+        Whoever it concerns is hung up on. Raises LocalError, with nothing changed,
+        for what cannot be banned and where the ban cannot be written down.
+        """
+        self._started_host()
+        if parse_target(target) == self.peer_id:
+            raise LocalError(f"{target} is this node itself")
+        return await self._banning.ban(target, seconds, reason)
+
+    async def unban(self, target: str) -> bool:
+        """Lift a ban; False where there is none. Raises LocalError for an impossible target."""
+        self._started_host()
+        return await self._banning.unban(target)
+
+    def bans(self) -> tuple[Ban, ...]:
+        """The bans in force."""
+        self._started_host()
+        return self._banning.bans()
+
     # Reports
 
     def reports(self) -> Reports:
         """Everything that happens from now on: peers, grafts, rejections, drops, failures."""
         self._started_host()
         return self._feed.listen()
+
+    def peers(self) -> list[PeerInfo]:
+        """The connected peers, in the order in which they came."""
+        driver, now = self._started_driver(), trio.current_time()
+        router = driver.statistics()
+        topics, mesh = _by_peer(router.subscribers), _by_peer(router.mesh)
+        return [
+            PeerInfo(
+                peer=peer,
+                address=remote_address(self._started_host(), peer),
+                outbound=joined.outbound,
+                protocol=joined.protocol,
+                since=since,
+                score=self._scores.score(peer, now),
+                topics=tuple(topics.get(peer, ())),
+                mesh=tuple(mesh.get(peer, ())),
+                traffic=_traffic(link.traffic, link.queue.byte_count),
+            )
+            for peer, (joined, since) in self._joined.items()
+            if (link := driver.streams.links.get(peer)) is not None
+        ]
 
     def statistics(self) -> NodeStatistics:
         driver = self._started_driver()
@@ -339,9 +515,36 @@ class Node:
 
     def _on_report(self, report: Report) -> None:
         self._tell_plugin_failures()
+        match report:
+            case PeerJoined(peer):
+                self._joined[peer] = report, time.time()
+                self._app_scores.joined(peer)
+            case PeerLeft(peer):
+                self._joined.pop(peer, None)
+                self._app_scores.left(peer)
+            case ThresholdCrossed(peer, threshold, below):
+                explanation = self._scores.explain(peer, trio.current_time())
+                if explanation is not None:
+                    self._feed.tell(ScoreCrossed(peer, threshold, below, explanation))
+                return
+            case PeerSubscribed():
+                self._changed.unpark_all()
         self._feed.tell(report)
-        if isinstance(report, PeerSubscribed):
-            self._changed.unpark_all()
+
+    def _on_app_scores(self, scored: Scored) -> None:
+        self._tell_plugin_failures()
+        if scored and self._driver is not None:
+            self._driver.feed(AppScored(scored))
+
+    def _admit(self, peer: PeerId, address: str) -> str:
+        reason = self._banning.admit(peer, address)
+        if reason:
+            self._feed.tell(ConnectionRefused(peer, reason))
+        return reason
+
+    def _hang_up(self, driver: Driver, peer: PeerId, reason: str) -> None:
+        self._feed.tell(Disconnect(peer, reason))
+        driver.streams.disconnect(peer)
 
     def _on_dial_failure(self, peer: PeerId, reason: str) -> None:
         self._feed.tell(DialFailed(peer, reason))
@@ -352,6 +555,14 @@ def _sole(problem: BaseException) -> BaseException:
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
         problem = problem.exceptions[0]
     return problem
+
+
+def _by_peer(by_topic: Mapping[str, Sequence[PeerId]]) -> dict[PeerId, list[str]]:
+    turned: dict[PeerId, list[str]] = {}
+    for topic, peers in by_topic.items():
+        for peer in peers:
+            turned.setdefault(peer, []).append(topic)
+    return turned
 
 
 def _traffic(counted: Traffic, queued: int = 0) -> PeerTraffic:

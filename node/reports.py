@@ -1,4 +1,7 @@
-"""What a node tells beside messages: the router's reports, and those of its surroundings."""
+"""What a node tells beside messages: the router's reports, and those of its surroundings.
+
+The router's `ThresholdCrossed` is told as a `ScoreCrossed`, with the reason.
+"""
 
 from weakref import WeakSet
 
@@ -7,6 +10,7 @@ import trio
 
 from bruit.node.gossip.actions import Report
 from bruit.plugins.containment import PluginEvent
+from bruit.scoring.explanation import Explanation
 from bruit.topics.keys import PeerId
 
 BACKLOG = 10_000  # reports kept for a listener that is behind; guess
@@ -19,10 +23,26 @@ class DialFailed(msgspec.Struct, frozen=True):
     reason: str
 
 
+class ConnectionRefused(msgspec.Struct, frozen=True):
+    """A peer that is banned, or whose address is, tried to connect."""
+
+    peer: PeerId
+    reason: str
+
+
 class PluginFailed(msgspec.Struct, frozen=True):
     """A plugin raised; the node goes on without it once it is switched off."""
 
     event: PluginEvent
+
+
+class ScoreCrossed(msgspec.Struct, frozen=True):
+    """A connected peer's score is now below a threshold, or no longer is, and why."""
+
+    peer: PeerId
+    threshold: str  # a field of bruit.scoring.thresholds.Thresholds
+    below: bool
+    explanation: Explanation  # of the score as it is now
 
 
 class ReportsLost(msgspec.Struct, frozen=True):
@@ -31,7 +51,7 @@ class ReportsLost(msgspec.Struct, frozen=True):
     count: int
 
 
-NodeReport = Report | DialFailed | PluginFailed | ReportsLost
+NodeReport = Report | DialFailed | ConnectionRefused | PluginFailed | ScoreCrossed | ReportsLost
 
 
 class Reports:

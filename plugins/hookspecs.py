@@ -11,11 +11,11 @@ type of its configuration and is built once per node::
         @hookimpl
         def validate(self, topic: str, data: bytes) -> Validation: ...
 
-Which plugin serves which topic is configuration (``[topics."NAME"]``), so an
-installed plugin does nothing until a topic asks for it. The per-message hooks
-(``pre_process``, ``post_process``, ``validate``) are compiled into plain calls:
-hook wrappers do not apply to them. They run in a worker thread, one call at a
-time per topic, and must not keep the GIL for long.
+Which plugin serves which topic is configuration (``[topics."NAME"]``), and so is
+which of them judge peers (``scoring.app_scores``): an installed plugin does
+nothing until it is asked for. Hooks are compiled into plain calls: hook wrappers
+do not apply to them. They run in a worker thread, one call at a time per topic
+(``app_score``: one call at a time), and must not keep the GIL for long.
 
 Whatever a plugin raises is contained and counted against it. To refuse bad
 input from the network, raise `bruit.topics.errors.RemoteError` (post_process)
@@ -28,6 +28,7 @@ from random import Random
 import msgspec
 import pluggy
 
+from bruit.topics.keys import PeerId
 from bruit.topics.validation import Validation
 
 GROUP = "bruit"
@@ -79,4 +80,14 @@ class HookSpecs:
 
         Pure: the same selection and generator state give the same answer; use
         ``rng`` and no other source of chance.
+        """
+
+    @hookspec
+    def app_score(self, peer: PeerId) -> float:  # type: ignore[empty-body]
+        """What the chain thinks of a connected peer: P5 of its score, before its weight.
+
+        0 for a peer that the chain knows nothing of; a finite number of at most
+        1e12 either way. Where several plugins are asked, their answers are added
+        up, and one that fails counts as 0. Asked for every connected peer when it
+        connects and every 10 seconds: remember what is dear to find out.
         """

@@ -23,10 +23,12 @@ from typing import Any, Literal
 import msgspec
 import pluggy
 
+from bruit.plugins.app_scores import AppScorer, checked_score
 from bruit.plugins.containment import MAX_EVENTS, ContainedHook, Containment, PluginEvent, describe
 from bruit.plugins.hookspecs import GROUP, HookSpecs, Selection
 from bruit.plugins.pipeline import TopicPipeline, checked_bytes, checked_validation
 from bruit.topics.errors import ConfigError, LocalError, RemoteError
+from bruit.topics.keys import PeerId
 
 MAX_FAILURES = 10  # in a row, until a plugin is switched off; guess
 
@@ -95,7 +97,7 @@ class _Plugin(msgspec.Struct, frozen=True):
 class PluginRegistry:
     """The plugins of one node. Build it with `discover`; one thread owns it.
 
-    Pipelines and selectors taken from it may be called in other threads.
+    Pipelines, selectors and scorers taken from it may be called in other threads.
     """
 
     def __init__(self, plugins: Iterable[_Plugin], events: deque[PluginEvent]) -> None:
@@ -209,6 +211,26 @@ class PluginRegistry:
         return ContainedHook(
             plugin.containment, "select_cluster", _chooser(plugin.functions["select_cluster"])
         )
+
+    def app_scorer(self, names: Sequence[str], path: str) -> AppScorer:
+        """What the plugins ``names`` together think of a peer, for one thread at a time.
+
+        ``path`` is where the configuration lists them. Raises ConfigError for one
+        that is listed twice, unknown or not loaded, or has not the hook. Take a
+        scorer once and keep it: each counts its own failures in a row.
+        """
+        hooks = []
+        for index, name in enumerate(names):
+            here = f"{path}[{index}]"
+            if name in names[:index]:
+                raise ConfigError(here, f"{name!r} stands in the list twice: keep one")
+            plugin = self._find(name, ("app_score",), here, "judge of peers")
+            hooks.append(
+                ContainedHook(
+                    plugin.containment, "app_score", _scorer(plugin.functions["app_score"])
+                )
+            )
+        return AppScorer(hooks)
 
     def _find(self, name: str, hooks: Sequence[str], path: str, role: str) -> _Plugin:
         plugin = self._plugins.get(name)
@@ -436,6 +458,10 @@ def _chooser(function: HookFunction) -> Callable[[Selection, Random], bytes]:
         return cluster
 
     return choose
+
+
+def _scorer(function: HookFunction) -> Callable[[PeerId], float]:
+    return lambda peer: checked_score(function(peer))
 
 
 def _choices(wrong: str, allowed: Iterable[str]) -> str:

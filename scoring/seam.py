@@ -35,10 +35,11 @@ class Scores(Protocol):
     def score(self, peer: PeerId, now: float) -> float:
         """The peer's score; 0 for a stranger."""
 
-    def connected(self, peer: PeerId, address: str, now: float) -> None:
-        """The peer is connected, from ``address`` (a multiaddr; empty when unknown).
+    def connected(self, peer: PeerId, addresses: tuple[str, ...], now: float) -> None:
+        """The peer is connected, from these multiaddrs: one for each connection.
 
-        Said again when the address of a connected peer changes.
+        Said again when the addresses of a connected peer change; none are known
+        where there are none.
         """
 
     def disconnected(self, peer: PeerId, now: float) -> None: ...
@@ -86,7 +87,7 @@ class NeutralScores:
     def score(self, peer: PeerId, now: float) -> float:
         return 0.0
 
-    def connected(self, peer: PeerId, address: str, now: float) -> None:
+    def connected(self, peer: PeerId, addresses: tuple[str, ...], now: float) -> None:
         return None
 
     def disconnected(self, peer: PeerId, now: float) -> None:

@@ -12,7 +12,18 @@ import click
 
 from bruit.topics.errors import BruitError, ConfigError
 
-COMMANDS = ("init", "run", "publish", "listen", "demo", "keys", "config", "plugins")
+COMMANDS = (
+    "init",
+    "run",
+    "publish",
+    "listen",
+    "peers",
+    "scores",
+    "demo",
+    "keys",
+    "config",
+    "plugins",
+)
 
 
 class Failure(click.ClickException):

@@ -82,6 +82,7 @@ def check(config_file: Path | None, assignments: tuple[str, ...]) -> None:
                 validator=topic.validator,
                 max_size=topic.max_decoded_size,
             )
+        registry.app_scorer(settings.scoring.app_scores, "scoring.app_scores")
     except ConfigError as error:
         raise located(error, loaded.origins) from None
     click.echo(f"ok, peer id {peer_id_text(load_key(loaded).public_key().peer_id())}")

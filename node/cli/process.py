@@ -8,6 +8,7 @@ second one ends the process at once, with 128 and the number of the signal.
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -57,20 +58,25 @@ def run_visitor(
     }
     config = msgspec.structs.replace(loaded.config, topics=topics_not_joined)
     key = load_key(loaded) if flags.config_file else new_key()
-    return run_node(msgspec.structs.replace(loaded, config=config), key, work)
+    directory = loaded.directory if flags.config_file else None
+    return run_node(msgspec.structs.replace(loaded, config=config), key, work, directory)
 
 
 def run_node(
-    loaded: Loaded, key: PrivateKey, work: Callable[[Node], Awaitable[Result]]
+    loaded: Loaded,
+    key: PrivateKey,
+    work: Callable[[Node], Awaitable[Result]],
+    directory: Path | None = None,
 ) -> Result | None:
     """What ``work`` returned, or None when a signal ended it.
 
-    Raises what stopped the node from starting or working. Where the node does
-    not stop in time the process ends here, with exit code 1.
+    ``directory`` is where the node's files are; without one it keeps none. Raises
+    what stopped the node from starting or working. Where the node does not stop in
+    time the process ends here, with exit code 1.
     """
     set_up_logging(loaded.config.log)
     try:
-        return trio.run(_supervise, loaded.config, key, work)
+        return trio.run(_supervise, loaded.config, key, work, directory)
     except BaseExceptionGroup as group:
         problem, *others = _leaves(group)
         if isinstance(problem, ConfigError):
@@ -89,7 +95,10 @@ def _leaves(problem: BaseException) -> Iterator[BaseException]:
 
 
 async def _supervise(
-    config: NodeConfig, key: PrivateKey, work: Callable[[Node], Awaitable[Result]]
+    config: NodeConfig,
+    key: PrivateKey,
+    work: Callable[[Node], Awaitable[Result]],
+    directory: Path | None,
 ) -> Result | None:
     patience = config.shutdown.grace + CLOSING
     working = trio.CancelScope()
@@ -97,7 +106,7 @@ async def _supervise(
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, working, patience)
-            async with Node(config, key) as node:
+            async with Node(config, key, directory=directory) as node:
                 with working:
                     result = await work(node)
                 nursery.start_soon(_cut_off, patience)

@@ -21,21 +21,24 @@ def run(**flags: Any) -> None:  # as named in Flags
       ready         peer, topics
       peer joined   peer, protocol, outbound
       peer left     peer
+      hung up       peer, reason: a score too low, a ban, or too many peers
       dial failed   peer, reason; a configured peer is tried again
       few peers     peers, min_peers: checked every 10 s, said when it changes
       enough peers  likewise
       delivered     topic, message_id, bytes, sha256 (its first 16 digits), source
       rejected      topic, message_id, peer, author, reason
+      score below   threshold, peer, score, why: what the score is the sum of
+      score recovered   likewise, of one that is no longer below the threshold
       summary       every 10 s in which anything happened: delivered, rejected, dropped
                     by reason, and how many records of a kind were left_out of the log
       stopping      signal
       stopped       or cut off: reason
 
     At most 1,000 records of a kind are written in 10 s; `bruit listen` shows every
-    message. The level debug adds what peers subscribe to, and who enters and leaves
-    the meshes.
+    message. The level debug adds what peers subscribe to, who enters and leaves the
+    meshes, and whose connections are refused.
 
-    On SIGTERM or SIGINT the node leaves its topics, sends what is queued and exits with
+    On SIGTERM or SIGINT the node sends what is queued, hangs up and exits with
     0, or with 1 when it had to be cut off after shutdown.grace. A second signal ends it
     at once.
 
@@ -51,5 +54,5 @@ def run(**flags: Any) -> None:  # as named in Flags
     from bruit.node.cli.watch import Watch
 
     loaded = Flags(**flags).load_file()
-    run_node(loaded, load_key(loaded), Watch(loaded.config).work)
+    run_node(loaded, load_key(loaded), Watch(loaded.config).work, loaded.directory)
     structlog.get_logger().info("stopped")

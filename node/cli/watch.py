@@ -10,6 +10,7 @@ import trio
 
 from bruit.node.config import NodeConfig
 from bruit.node.gossip.actions import (
+    Disconnect,
     Dropped,
     Grafted,
     PeerJoined,
@@ -19,7 +20,14 @@ from bruit.node.gossip.actions import (
     Rejected,
 )
 from bruit.node.node import Node
-from bruit.node.reports import DialFailed, NodeReport, ReportsLost
+from bruit.node.reports import (
+    ConnectionRefused,
+    DialFailed,
+    NodeReport,
+    ReportsLost,
+    ScoreCrossed,
+)
+from bruit.scoring.explanation import Explanation
 from bruit.topics.keys import peer_id_text
 
 INTERVAL = 10.0  # seconds between summaries; guess
@@ -30,8 +38,10 @@ SHOWN_DIGITS = 16  # hexadecimal, of a hash
 RECORDS: dict[type[NodeReport], tuple[int, str]] = {
     PeerJoined: (logging.INFO, "peer joined"),
     PeerLeft: (logging.INFO, "peer left"),
+    Disconnect: (logging.INFO, "hung up"),
     DialFailed: (logging.WARNING, "dial failed"),
     Rejected: (logging.WARNING, "rejected"),
+    ConnectionRefused: (logging.DEBUG, "refused"),
     PeerSubscribed: (logging.DEBUG, "peer subscribed"),
     Grafted: (logging.DEBUG, "grafted"),
     Pruned: (logging.DEBUG, "pruned"),
@@ -136,10 +146,37 @@ class Watch:
                     self._tally.drop(reason)
                 case ReportsLost(count):
                     self._tally.lose(count)
+                case ScoreCrossed():
+                    self._log_crossing(report)
                 case _ if type(report) in RECORDS:  # a plugin's failures log themselves
                     level, event = RECORDS[type(report)]
                     if log.is_enabled_for(level) and self._tally.admit(event):
                         log.log(level, event, **_fields(report))
+
+    def _log_crossing(self, crossing: ScoreCrossed) -> None:
+        level = logging.WARNING if crossing.below else logging.INFO
+        event = "score below" if crossing.below else "score recovered"
+        if log.is_enabled_for(level) and self._tally.admit(event):
+            log.log(
+                level,
+                event,
+                threshold=crossing.threshold,
+                peer=peer_id_text(crossing.peer),
+                score=crossing.explanation.score,
+                why=_why(crossing.explanation),
+            )
+
+
+def _why(explanation: Explanation) -> dict[str, float]:
+    """What a score is the sum of, without what adds nothing."""
+    parts = {
+        "topics": explanation.topics_capped,
+        "app_specific": explanation.app_specific.contribution,
+        "ip_colocation": explanation.ip_colocation.contribution,
+        "behaviour_penalty": explanation.behaviour_penalty.contribution,
+        "slow_peer": explanation.slow_peer.contribution,
+    }
+    return {name: part for name, part in parts.items() if part}
 
 
 def _fields(report: NodeReport) -> dict[str, object]:

@@ -2,15 +2,18 @@
 
 from bruit.node.config.load import Loaded, Override, load_config, located, set_override
 from bruit.node.config.schema import NetworkConfig, NodeConfig, TopicConfig, router_config
+from bruit.node.config.scoring import ScoringConfig, scoring_of
 
 __all__ = [
     "Loaded",
     "NetworkConfig",
     "NodeConfig",
     "Override",
+    "ScoringConfig",
     "TopicConfig",
     "load_config",
     "located",
     "router_config",
+    "scoring_of",
     "set_override",
 ]

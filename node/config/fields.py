@@ -20,9 +20,32 @@ SECTIONS = {
         "network should agree on these; the defaults are LP-6420's, where it gives one, else "
         "go-libp2p-pubsub's. A heartbeat is the tick at which meshes are mended."
     ),
+    "scoring": (
+        "Which peers are trusted: gossipsub v1.1's peer scores. docs/scoring.md explains the "
+        "terms and the presets; `bruit scores show` prints what is in force and "
+        "`bruit scores lint` says what a peer could get away with."
+    ),
     "scoring.thresholds": (
-        "At which score a peer loses what (gossipsub v1.1, Score Thresholds). "
-        "They must fall in this order: graylist ≤ publish ≤ gossip ≤ 0."
+        "At which score a peer loses what (gossipsub v1.1, Score Thresholds). They must fall in "
+        "this order: disconnect ≤ graylist ≤ publish ≤ gossip ≤ 0, and graylist ≤ mesh ≤ 0. The "
+        "defaults are those of scoring.preset; those shown are lux's (LP-6420 §5.3)."
+    ),
+    "scoring.peer": (
+        "How a peer counts beside its topics (gossipsub v1.1, The Score Function). The defaults "
+        "are those of scoring.preset; those shown are lux's. A decay is the share of a counter "
+        "that remains after each decay_interval."
+    ),
+    "scoring.topic": (
+        "How a topic counts: every one, but for what its table under scoring.topics says. The "
+        "defaults are those of scoring.preset; those shown are lux's."
+    ),
+    "scoring.topics.NAME": (
+        "The settings of scoring.topic for one topic, with its name in quotes. What is left out "
+        "is as in scoring.topic, or as the preset has it for this topic."
+    ),
+    "gater": (
+        "Random early drop: while messages come faster than they can be validated, those of peers "
+        "that brought little good are dropped before they cost (go-libp2p-pubsub's peer gater)."
     ),
     "topics.NAME": (
         "One table for each topic, with the topic's name in quotes. Topics without a table can "
@@ -35,6 +58,7 @@ SECTIONS = {
         "against the type that it declares; `bruit plugins list` shows which are installed."
     ),
     "plugin_limits": "What is done about a plugin that fails.",
+    "control": "How commands such as `bruit peers` ask a running node.",
     "log": "What is written to standard error.",
     "shutdown": "What happens on SIGTERM or SIGINT.",
 }
@@ -57,7 +81,9 @@ FIELDS = {
         "that forwards a port. Empty announces the addresses listened on."
     ),
     "network.max_peers": Field(
-        "Connections kept at most; further ones are refused. LP-6420 §1.2.", "peers"
+        "Connections kept at most. A quarter more may come; at the next heartbeat the least useful "
+        "are hung up on, by mesh membership and messages brought. LP-6420 §1.2.",
+        "peers",
     ),
     "network.min_peers": Field(
         "With fewer connected peers than this, `bruit run` warns. LP-6420 §1.2.", "peers"
@@ -65,6 +91,29 @@ FIELDS = {
     "identity.key_file": Field(
         "File with the private key, relative to the folder of the configuration file. "
         "It must be readable by its owner only (mode 0600)."
+    ),
+    "gossip.topic_filter": Field(
+        "Topics of peers that are taken note of: names, and patterns in which * stands for any "
+        "text. A network whose topics are known should name them, so that nobody can fill the "
+        "tables with others. Own topics must be allowed, too."
+    ),
+    "gater.enabled": Field("Whether to do it at all."),
+    "gater.threshold": Field(
+        "Messages that found no room, as a share of those validated, from which it begins.", "ratio"
+    ),
+    "gater.global_decay": Field("Factor on those two counts per interval.", "0 to 1"),
+    "gater.source_decay": Field("Factor on the counts of an address per interval.", "0 to 1"),
+    "gater.decay_interval": Field("Time between decays.", "seconds"),
+    "gater.decay_to_zero": Field("Counts below this become 0.", "0 to 1"),
+    "gater.retain_stats": Field(
+        "How long an address is remembered after its last peer has left.", "seconds"
+    ),
+    "gater.quiet": Field("Time with room for every message, after which it ends.", "seconds"),
+    "gater.duplicate_weight": Field("What a duplicate counts, where a good message counts 1."),
+    "gater.ignore_weight": Field("What a message that is ignored counts."),
+    "gater.reject_weight": Field("What a message that is rejected counts."),
+    "gater.topic_delivery_weights": Field(
+        "What a good message counts, by topic; on topics not named, 1."
     ),
     "gossip.d": Field("Mesh degree aimed at, for each topic.", "peers"),
     "gossip.d_lo": Field("A mesh with fewer peers than this grafts new ones. At most d.", "peers"),
@@ -127,7 +176,8 @@ FIELDS = {
         "IHAVE announcements taken from one peer per heartbeat.", "announcements"
     ),
     "gossip.max_ihave_length": Field(
-        "Message ids asked of one peer per heartbeat, and offered in one IHAVE.", "ids"
+        "Message ids per heartbeat asked of a peer, answered to it, and offered in one IHAVE.",
+        "ids",
     ),
     "gossip.gossip_retransmission": Field(
         "How often one peer is sent the same message that it asks for.", "times"
@@ -161,20 +211,121 @@ FIELDS = {
         "strict-sign: every message carries its author's signature, or is rejected. "
         'strict-no-sign: no message may name an author; needs message_id = "content".'
     ),
+    "scoring.preset": Field(
+        "The set of parameters to start from: lux (LP-6420's thresholds), filecoin, ethereum or "
+        "paper2020. Whatever the tables below say wins over it."
+    ),
     "scoring.thresholds.gossip": Field(
         "Below this score: no IHAVE to the peer, none believed from it.", "score"
     ),
     "scoring.thresholds.publish": Field(
         "Below this score: own messages are not sent to the peer.", "score"
     ),
+    "scoring.thresholds.mesh": Field(
+        "Below this score: the peer is taken out of meshes, and its GRAFTs are refused. The "
+        "specification has 0; LP-6420 calls this Graylist.",
+        "score",
+    ),
     "scoring.thresholds.graylist": Field(
         "Below this score: everything from the peer is ignored.", "score"
+    ),
+    "scoring.thresholds.disconnect": Field(
+        "Below this score: the peer is disconnected and its connections are refused. -inf for "
+        "never, as in the specification.",
+        "score",
     ),
     "scoring.thresholds.accept_px": Field(
         "From this score on: peers that it offers are believed, with gossip.peer_exchange.", "score"
     ),
     "scoring.thresholds.opportunistic_graft": Field(
         "A mesh with a median score below this is improved with better peers.", "score"
+    ),
+    "scoring.peer.topic_score_cap": Field(
+        "The most that all topics together add to a score. 0 for no limit.", "score"
+    ),
+    "scoring.peer.app_specific_weight": Field(
+        "P5: factor on what the plugins of scoring.app_scores say of the peer."
+    ),
+    "scoring.peer.ip_colocation_factor_weight": Field(
+        "P6: factor on the square of how many peers too many share the peer's IP address (or "
+        "/64, IPv6). At most 0; 0 for off."
+    ),
+    "scoring.peer.ip_colocation_factor_threshold": Field(
+        "P6: so many peers may share an address.", "peers"
+    ),
+    "scoring.peer.ip_colocation_factor_whitelist": Field(
+        "P6: addresses that any number of peers may share, as CIDR blocks."
+    ),
+    "scoring.peer.behaviour_penalty_weight": Field(
+        "P7: factor on the square of the protocol violations beyond the threshold. At most 0; "
+        "0 for off."
+    ),
+    "scoring.peer.behaviour_penalty_threshold": Field(
+        "P7: so many violations are forgiven.", "violations"
+    ),
+    "scoring.peer.behaviour_penalty_decay": Field("P7: decay of the violations.", "0 to 1"),
+    "scoring.peer.slow_peer_weight": Field(
+        "Factor on the frames that the peer was too slow to take, beyond the threshold. At most "
+        "0; 0 for off."
+    ),
+    "scoring.peer.slow_peer_threshold": Field("So many such frames are forgiven.", "frames"),
+    "scoring.peer.slow_peer_decay": Field("Decay of these frames.", "0 to 1"),
+    "scoring.peer.decay_interval": Field("Time between decays. At least 1.", "seconds"),
+    "scoring.peer.decay_to_zero": Field("Counters below this become 0.", "0 to 1"),
+    "scoring.peer.retain_score": Field(
+        "How long the score of a peer that has left is remembered, where it is not positive.",
+        "seconds",
+    ),
+    "scoring.peer.seen_message_ttl": Field(
+        "How long it is remembered who has sent a message.", "seconds"
+    ),
+    "scoring.topic.topic_weight": Field("Factor on everything that the peer does in the topic."),
+    "scoring.topic.time_in_mesh_weight": Field(
+        "P1: what each quantum in our mesh adds. At least 0; 0 for off."
+    ),
+    "scoring.topic.time_in_mesh_quantum": Field("P1: the unit of time.", "seconds"),
+    "scoring.topic.time_in_mesh_cap": Field("P1: the most that counts.", "quanta"),
+    "scoring.topic.first_message_deliveries_weight": Field(
+        "P2: what each message adds that the peer was the first to deliver. At least 0; 0 for off."
+    ),
+    "scoring.topic.first_message_deliveries_decay": Field("P2: decay of their number.", "0 to 1"),
+    "scoring.topic.first_message_deliveries_cap": Field("P2: the most that count.", "messages"),
+    "scoring.topic.mesh_message_deliveries_weight": Field(
+        "P3: factor on the square of how many messages the peer is short of the threshold. At "
+        "most 0; 0 for off, as it must be where the rate of the topic is not known."
+    ),
+    "scoring.topic.mesh_message_deliveries_decay": Field(
+        "P3: decay of the messages that the peer delivered as a mesh member, first or nearly so.",
+        "0 to 1",
+    ),
+    "scoring.topic.mesh_message_deliveries_cap": Field(
+        "P3: the most that count. At least the threshold.", "messages"
+    ),
+    "scoring.topic.mesh_message_deliveries_threshold": Field(
+        "P3: so many are expected at any time.", "messages"
+    ),
+    "scoring.topic.mesh_message_deliveries_window": Field(
+        "P3: a copy counts this long after the message has proved valid.", "seconds"
+    ),
+    "scoring.topic.mesh_message_deliveries_activation": Field(
+        "P3: time in the mesh before anything is expected. At least 1.", "seconds"
+    ),
+    "scoring.topic.mesh_failure_penalty_weight": Field(
+        "P3b: factor on what the peer was short of (squared) whenever it left the mesh. At most "
+        "0; 0 for off."
+    ),
+    "scoring.topic.mesh_failure_penalty_decay": Field("P3b: decay of that.", "0 to 1"),
+    "scoring.topic.invalid_message_deliveries_weight": Field(
+        "P4: factor on the square of the invalid messages. At most 0; 0 for off."
+    ),
+    "scoring.topic.invalid_message_deliveries_decay": Field("P4: decay of their number.", "0 to 1"),
+    "scoring.app_scores": Field(
+        "Plugins whose judgement of a peer counts in its score (P5), such as stake; what several "
+        "say is added up."
+    ),
+    "scoring.export": Field(
+        "File that every minute gets the scores of all known peers, and what they are made of, as "
+        "lines of JSON; relative to the folder of the configuration file. Empty for none."
     ),
     "topics.NAME.subscribe": Field(
         "Join the topic when the node starts. Without it the rest of the table still says how "
@@ -200,6 +351,11 @@ FIELDS = {
         "Failures in a row of one hook on one topic, after which the plugin is switched off until "
         "the node starts again.",
         "failures",
+    ),
+    "control.socket": Field(
+        "Unix socket for commands, relative to the folder of the configuration file; only the "
+        "node's user can use it. Nodes of one folder need sockets of different names. Empty for "
+        "none."
     ),
     "log.level": Field("Least important records written."),
     "log.format": Field("console for people, json for programs: one object per line."),

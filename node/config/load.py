@@ -17,6 +17,7 @@ import msgspec
 import msgspec.inspect
 
 from bruit.node.config.schema import NodeConfig, Table
+from bruit.node.config.scoring import lay_preset
 from bruit.node.config.toml import (
     KeyPath,
     dotted,
@@ -29,7 +30,8 @@ from bruit.node.config.toml import (
 from bruit.topics.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "BRUIT_"
-NAMED_TABLES = ("topics", "plugins")  # sections whose keys are names that an operator chooses
+# Sections whose keys are names that an operator chooses
+NAMED_TABLES: tuple[KeyPath, ...] = (("topics",), ("plugins",), ("scoring", "topics"))
 _SHOWN = 80  # characters of a wrong value that an error repeats; guess, one line
 
 
@@ -77,6 +79,7 @@ def load_config(
         _merge(tree, _nested(path, value), origins, f"environment {name}")
     for override in overrides:
         _merge(tree, _nested(override.path, override.value), origins, override.origin)
+    lay_preset(tree, origins)
     try:
         config: NodeConfig = _convert(tree, NodeConfig, ())
         config.check()
@@ -110,7 +113,7 @@ def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[str, object]]:
     if isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             yield from leaves(getattr(value, name), (*path, name))
-    elif isinstance(value, Mapping) and len(path) <= 2:  # deeper is a plugin's own table
+    elif isinstance(value, Mapping) and (path in NAMED_TABLES or path[:-1] == ("plugins",)):
         for name, item in value.items():
             yield from leaves(item, (*path, name))
     else:
@@ -144,10 +147,11 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, KeyPath, obj
         if not name.startswith(ENVIRONMENT_PREFIX) or "__" not in name:
             continue
         path = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
-        if path[0] in NAMED_TABLES:
-            raise ConfigError(
-                name, f"a variable cannot name one of the {path[0]}: use the file or --set"
-            )
+        for table in NAMED_TABLES:
+            if path[: len(table)] == table:
+                raise ConfigError(
+                    name, f"a variable cannot name one of the {table[-1]}: use the file or --set"
+                )
         yield name, path, read_value(text)
 
 
@@ -233,6 +237,8 @@ def describe(kind: Any) -> str:
             return _choice([member.value for member in enum])
         case msgspec.inspect.VarTupleType():
             return "a list of texts"
+        case msgspec.inspect.DictType():
+            return "a table of numbers"
         case other:
             raise TypeError(f"a setting cannot be of type {other}")
 

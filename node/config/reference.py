@@ -13,6 +13,7 @@ from bruit.node.config.toml import write_value
 
 WIDTH = 88  # columns of a comment
 _EXAMPLE_NAMES = {
+    "scoring.topics.NAME": 'scoring.topics."/lux/mainnet/relay/blocks/proposed"',
     "topics.NAME": 'topics."/lux/mainnet/relay/blocks/proposed"',
     "plugins.NAME": "plugins.bitcoin",
 }
@@ -65,8 +66,12 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def settings(section: str) -> list[Setting]:
-    """The settings of one of `SECTIONS`, in the order of the types; none for plugins."""
-    if section == "plugins.NAME":
+    """The settings of one of `SECTIONS`, in the order of the types.
+
+    None for plugins, whose settings are their own, and for scores of one topic, which
+    are those of all topics.
+    """
+    if section in {"plugins.NAME", "scoring.topics.NAME"}:
         return []
     table: Any = NodeConfig()  # becomes the struct of the section, with its defaults
     if section == "topics.NAME":
@@ -84,6 +89,7 @@ def settings(section: str) -> list[Setting]:
             FIELDS[f"{section}.{name}"],
         )
         for name, kind in get_type_hints(type(table), include_extras=True).items()
+        if f"{section}.{name}" not in SECTIONS and f"{section}.{name}.NAME" not in SECTIONS
     ]
 
 
@@ -122,7 +128,7 @@ def config_page() -> str:
 
 def _page_sections() -> Iterator[str]:
     for section, doc in SECTIONS.items():
-        title = section.replace("NAME", '"NAME"') if section == "topics.NAME" else section
+        title = section.replace("NAME", '"NAME"') if section.endswith("topics.NAME") else section
         yield f"## `[{title}]`\n\n{textwrap.fill(doc, 98)}\n"
         for setting in settings(section):
             facts = [_kind(setting), f"default `{setting.default}`"]

@@ -5,14 +5,17 @@ where the commented file of ``bruit init`` and docs/configuration.md come from.
 No setting holds a secret: the private key is a file of its own.
 """
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 import multiaddr
 
+from bruit.node.config.scoring import ScoringConfig
 from bruit.node.config.toml import dotted
 from bruit.node.gossip.params import GossipParams, RouterConfig, TopicParams
-from bruit.scoring.thresholds import Thresholds
+from bruit.node.gossip.topic_filter import TopicFilter
+from bruit.scoring.gater import GaterParams
 from bruit.topics.errors import ConfigError, LocalError
 from bruit.topics.message import (
     MessageIdFunction,
@@ -48,6 +51,7 @@ class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 class GossipConfig(GossipParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signature_policy: SignaturePolicy = SignaturePolicy.STRICT_SIGN
+    topic_filter: tuple[str, ...] = ("*",)
 
     def params(self) -> GossipParams:
         return GossipParams(
@@ -55,8 +59,9 @@ class GossipConfig(GossipParams, frozen=True, kw_only=True, forbid_unknown_field
         )
 
 
-class ScoringConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    thresholds: Thresholds = Thresholds()
+class GaterConfig(GaterParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    enabled: bool = True
+    topic_delivery_weights: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +84,14 @@ class PluginLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_failures: Annotated[int, msgspec.Meta(ge=1)] = 10  # guess
 
 
+class ControlConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    socket: str = "bruit.sock"
+
+    def path(self, directory: Path) -> Path | None:
+        """Where the socket is, for a node with its files in ``directory``; None for nowhere."""
+        return directory / self.socket if self.socket else None
+
+
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["console", "json"] = "console"
@@ -99,16 +112,20 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     identity: IdentityConfig = IdentityConfig()
     gossip: GossipConfig = GossipConfig()
     scoring: ScoringConfig = ScoringConfig()
+    gater: GaterConfig = GaterConfig()
     topics: dict[str, TopicConfig] = {}
     plugins: dict[str, Table] = {}
     plugin_limits: PluginLimits = PluginLimits()
+    control: ControlConfig = ControlConfig()
     log: LogConfig = LogConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
 
     def check(self) -> None:
         """Raise ConfigError at the first value that contradicts another or cannot work."""
         self.gossip.params().check("gossip")
-        self.scoring.thresholds.check("scoring.thresholds")
+        TopicFilter(self.gossip.topic_filter)
+        self.gater.check("gater")
+        self.scoring.check()
         self._check_network()
         for name, topic in self.topics.items():
             self._check_topic(name, topic)
@@ -181,4 +198,7 @@ def router_config(config: NodeConfig) -> RouterConfig:
             for name, topic in config.topics.items()
         },
         default_topic=TopicParams(message_id=default_id),
+        gater=config.gater if config.gater.enabled else None,
+        topic_filter=config.gossip.topic_filter,
+        max_peers=config.network.max_peers,
     )

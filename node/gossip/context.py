@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from bruit.node.gossip import drops
 from bruit.node.gossip.actions import Action, Dropped, SendControl
-from bruit.node.gossip.params import RouterConfig
+from bruit.node.gossip.params import MAX_CONTROL_FRAME, RouterConfig
 from bruit.node.gossip.peers import Peer, Peers
 from bruit.node.gossip.tags import Tags
 from bruit.node.gossip.wire import Batch, Prune, encode_batch
@@ -110,7 +110,7 @@ class Context:
             for peer, batch in self._batches.items()
             for frame in encode_batch(
                 batch,
-                self.params.max_rpc_size,
+                min(self.params.max_rpc_size, MAX_CONTROL_FRAME),
                 self._max_iwant,
                 self.params.max_idontwant_length,
             )

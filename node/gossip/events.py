@@ -58,7 +58,11 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """Last event: leaves every topic and disarms the heartbeat."""
+    """Last event: disarms the timers.
+
+    Nothing is announced: whoever left its topics would come back, restarted, into
+    the backoff that it left behind. That a connection ends says as much.
+    """
 
 
 class PeerConnected(msgspec.Struct, frozen=True):
@@ -67,14 +71,14 @@ class PeerConnected(msgspec.Struct, frozen=True):
     peer: PeerId
     protocol: Protocol
     outbound: bool  # whether we dialled
-    address: str = ""  # multiaddr of the other end, empty when unknown
+    addresses: tuple[str, ...] = ()  # multiaddrs of the other end, one for each connection
 
 
 class PeerRenewed(msgspec.Struct, frozen=True):
     """A stream to or from a connected peer was replaced: it may have forgotten all we told it."""
 
     peer: PeerId
-    address: str = ""  # multiaddr of the other end now, empty when unknown
+    addresses: tuple[str, ...] = ()  # multiaddrs of the other end now
 
 
 class PeerDisconnected(msgspec.Struct, frozen=True):

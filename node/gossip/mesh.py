@@ -20,7 +20,12 @@ from bruit.node.gossip import drops
 from bruit.node.gossip.actions import Connect, Grafted, PeerSubscribed, Pruned
 from bruit.node.gossip.backoff import Backoffs
 from bruit.node.gossip.context import Context
-from bruit.node.gossip.params import MAX_FANOUT_TOPICS, MAX_PEER_RECORD, MAX_PRUNE_PEERS
+from bruit.node.gossip.params import (
+    MAX_FANOUT_TOPICS,
+    MAX_OFFERED,
+    MAX_PEER_RECORD,
+    MAX_PRUNE_PEERS,
+)
 from bruit.node.gossip.peers import Peer
 from bruit.node.gossip.rpc_pb2 import Graft
 from bruit.node.gossip.rpc_pb2 import Prune as PruneEntry
@@ -395,7 +400,13 @@ class Mesh:
             MAX_PRUNE_PEERS,
             lambda peer: peer.id != pruned.id and self._score(peer.id, now) >= 0,
         )
-        return {peer.id: peer.record for peer in chosen}
+        offered: dict[PeerId, bytes] = {}
+        room = MAX_OFFERED
+        for peer in chosen:
+            record = peer.record if len(peer.record) <= room else b""
+            room -= len(record)
+            offered[peer.id] = record
+        return offered
 
     def _score(self, peer: PeerId, now: float) -> float:
         return self._context.scores.score(peer, now)

@@ -167,8 +167,6 @@ class Router:
                 self._arm_refreshes(now)
             case Stop():
                 self._epoch += 1
-                for topic in self._mesh.topics():
-                    self._unsubscribe(topic, now)
         return self._context.drain()
 
     def subscribers(self, topic: str) -> tuple[PeerId, ...]:
@@ -201,7 +199,7 @@ class Router:
         peer = Peer(event.peer, event.protocol, event.outbound)
         context.peers.add(peer)
         context.tags.connected(event.peer, event.outbound, now)
-        self._note_address(event.peer, event.address, now)
+        self._note_addresses(event.peer, event.addresses, now)
         context.emit(PeerJoined(event.peer, event.protocol, event.outbound))
         self._standing.on_connected(peer, now)
         self._say_hello(event.peer)
@@ -209,14 +207,14 @@ class Router:
     def _on_renewed(self, event: PeerRenewed, now: float) -> None:
         """Say it all again: the subscriptions, and which meshes the peer is in."""
         if event.peer in self._context.peers:
-            self._note_address(event.peer, event.address, now)
+            self._note_addresses(event.peer, event.addresses, now)
             self._say_hello(event.peer)
             self._mesh.graft_again(event.peer)
 
-    def _note_address(self, peer: PeerId, address: str, now: float) -> None:
-        self._context.scores.connected(peer, address, now)
-        if self._context.gater is not None:
-            self._context.gater.connected(peer, address, now)
+    def _note_addresses(self, peer: PeerId, addresses: tuple[str, ...], now: float) -> None:
+        self._context.scores.connected(peer, addresses, now)
+        if self._context.gater is not None:  # counts a peer at one address
+            self._context.gater.connected(peer, addresses[0] if addresses else "", now)
 
     def _say_hello(self, peer: PeerId) -> None:
         """All our subscriptions, in one frame."""
@@ -314,6 +312,8 @@ class Router:
         if peer is None:
             return
         for frame in event.control:
+            if decode_frame(frame).control.iwant:
+                self._gossip.promises.excuse(peer.id)  # it never heard what we asked for
             if len(peer.lost_control) < MAX_LOST_CONTROL:
                 peer.lost_control.append(frame)
 

@@ -82,16 +82,25 @@ def encode_batch(batch: Batch, max_size: int, max_iwant: int, max_idontwant: int
 
     A single entry that exceeds ``max_size`` still goes out, by itself. At most
     ``max_iwant`` and ``max_idontwant`` ids go into one frame: some peers answer
-    all of an IWANT in one frame, and none reads more of an IDONTWANT.
+    all of an IWANT in one frame, and none reads more of an IDONTWANT. The PRUNE of
+    a topic that is left goes ahead of the news: rust-libp2p, told first that we are
+    not subscribed any more, would note a backoff of its own instead.
     """
+    leaving = {topic for topic, wanted in batch.subscriptions.items() if not wanted}
+    farewell: list[_Entry] = [
+        ("prune", topic, prune) for topic, prune in batch.prunes.items() if topic in leaving
+    ]
     entries: list[_Entry] = []
     entries += [("subscription", topic, wanted) for topic, wanted in batch.subscriptions.items()]
     entries += [("graft", topic, None) for topic in batch.grafts]
-    entries += [("prune", topic, prune) for topic, prune in batch.prunes.items()]
+    entries += [
+        ("prune", topic, prune) for topic, prune in batch.prunes.items() if topic not in leaving
+    ]
     entries += [("ihave", topic, each) for topic, ids in batch.ihave.items() for each in ids]
     iwant: list[_Entry] = [("iwant", "", each) for each in batch.iwant]
     idontwant: list[_Entry] = [("idontwant", "", each) for each in batch.idontwant]
-    frames = _encode_entries(entries + iwant[:max_iwant] + idontwant[:max_idontwant], max_size)
+    frames = _encode_entries(farewell, max_size)
+    frames += _encode_entries(entries + iwant[:max_iwant] + idontwant[:max_idontwant], max_size)
     for rest, most in ((iwant, max_iwant), (idontwant, max_idontwant)):
         for start in range(most, len(rest), most):
             frames += _encode_entries(rest[start : start + most], max_size)

@@ -95,8 +95,13 @@ class Dialer:
                 await self.dial(peer, addresses)
             except (*NETWORK_ERRORS, trio.TooSlowError) as problem:
                 self._on_failure(peer, str(problem) or type(problem).__name__)
-                await trio.sleep(pause * (1 + JITTER * self._rng.random()))
-                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                await trio.sleep(CHECK_INTERVAL)
+                if self.connected(peer):
+                    continue
+                # One of us hung up at once, for a ban perhaps: that is a failure, too.
+            await trio.sleep(pause * (1 + JITTER * self._rng.random()))
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _once(self, action: Connect, pause: float) -> None:
         try:

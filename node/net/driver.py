@@ -127,7 +127,7 @@ class Driver:
                 self._nursery = None
 
     async def stop(self, grace: float) -> None:
-        """Leave all topics and let the peers read the rest, for at most ``grace`` seconds."""
+        """Let the peers read what is queued, for at most ``grace`` seconds."""
         self.feed(Stop())
         with trio.move_on_after(grace):
             async with trio.open_nursery() as nursery:
@@ -198,7 +198,7 @@ class Driver:
     def statistics(self) -> Statistics:
         return self._router.statistics()
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: Action) -> None:  # noqa: C901, a flat dispatch
         match action:
             case SendMessage():
                 self._send_message(action)

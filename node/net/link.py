@@ -41,7 +41,9 @@ class Link:
         self.ready = trio.Event()  # our stream to it is open and the router knows
         self.scope = trio.CancelScope()  # of everything that serves the peer
         self.outbound: INetStream | None = None  # the stream that is written
-        self.inbound: INetStream | None = None  # the stream that is read
+        self.ended = trio.Event()  # the peer has ended its half of that stream
+        self.finishing = False  # we have ended ours, for good
+        self.inbound: dict[object, INetStream] = {}  # connection → the stream that is read there
         self.inbound_count = 0  # how many there have been
         self.slow = False  # has kept a publisher waiting, and has not caught up since
         self._writing = 0  # frames in the write under way
@@ -71,6 +73,16 @@ class Link:
             self._writing = 0
             self._writing_control.clear()
             self._room.unpark_all()
+
+    async def watch(self, stream: INetStream, writing: trio.CancelScope) -> None:
+        """End the writing when the peer ends its half of our stream, on which it says nothing.
+
+        rust-libp2p does so where it refuses a frame, and drops what comes after silently.
+        """
+        with suppress(*NETWORK_ERRORS):
+            await stream.read(1)
+        self.ended.set()
+        writing.cancel()
 
     def _gather(self) -> bytes:
         parts: list[bytes] = []
@@ -112,12 +124,13 @@ class Link:
         when the connection ends is lost to it, where it runs py-libp2p.
         """
         await self.flush()
-        stream = self.outbound  # which may be gone before it has answered
+        stream, ended = self.outbound, self.ended  # which may be gone before it has answered
         if stream is None:
             return
+        self.finishing = True
         with trio.move_on_after(FAREWELL), suppress(*NETWORK_ERRORS):
             await stream.close()
-            await stream.read(1)
+            await ended.wait()
 
     def wake(self) -> None:
         """Have the writer find out whether its stream still works."""

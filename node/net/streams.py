@@ -5,7 +5,7 @@ Which protocol the peer speaks is what our stream was negotiated to. A peer that
 speaks none of them stays connected and is none of our business.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import trio
@@ -85,7 +85,12 @@ class Streams(INotifee):
     # What libp2p tells
 
     async def connected(self, network: INetwork, conn: INetConn) -> None:
-        self._link(conn.muxed_conn.peer_id)
+        peer_id = conn.muxed_conn.peer_id
+        if peer_id.to_bytes() not in self.links:
+            self._link(peer_id)
+        elif not self._admits(peer_id.to_bytes(), conn.get_transport_addresses()):
+            self._count("connection not admitted")
+            await conn.close()
 
     async def disconnected(self, network: INetwork, conn: INetConn) -> None:
         peer_id = conn.muxed_conn.peer_id
@@ -125,13 +130,16 @@ class Streams(INotifee):
             self._count("too many peers")
             self._nursery.start_soon(self._hang_up, peer_id)
             return None
-        if self._admit(peer, self._origin(peer_id)[1]):
+        if not self._admits(peer, self._origin(peer_id)[1]):
             self._count("not admitted")
             self._nursery.start_soon(self._hang_up, peer_id)
             return None
         link = self.links[peer] = Link(peer)
         self._nursery.start_soon(self._serve, link, peer_id)
         return link
+
+    def _admits(self, peer: PeerId, addresses: Sequence[object]) -> bool:
+        return not any(self._admit(peer, str(address)) for address in addresses or ("",))
 
     def disconnect(self, peer: PeerId) -> None:
         """Close the connection to a peer, if there is one."""
@@ -163,6 +171,8 @@ class Streams(INotifee):
             with link.scope:
                 failures = 0
                 while failures < OPEN_ATTEMPTS and self._connections(peer_id):
+                    if link.finishing:
+                        await trio.sleep_forever()
                     if failures:
                         await trio.sleep(OPEN_PAUSE * 2 ** (failures - 1))
                     stream = await self._open(peer_id)
@@ -196,13 +206,18 @@ class Streams(INotifee):
             protocol = Protocol(stream.get_protocol())
             self._feed(PeerConnected(link.peer, protocol, *self._origin(peer_id)))
             link.ready.set()
-        link.outbound = stream
+        link.outbound, link.ended = stream, trio.Event()
         try:
-            await link.write_frames(stream)
-        except NETWORK_ERRORS:
-            self._count("write failed")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.watch, stream, nursery.cancel_scope)
+                try:
+                    await link.write_frames(stream)
+                except NETWORK_ERRORS:
+                    self._count("write failed")
+                nursery.cancel_scope.cancel()
             lost, control = link.lose()
-            self._feed(FramesDropped(link.peer, lost, control))
+            if lost:
+                self._feed(FramesDropped(link.peer, lost, control))
         finally:
             link.outbound = None
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1.0):
@@ -211,13 +226,12 @@ class Streams(INotifee):
                 except NETWORK_ERRORS:
                     self._count("reset failed")
 
-    def _origin(self, peer_id: ID) -> tuple[bool, str]:
-        """Whether we dialled the peer, and its address."""
-        for conn in self._connections(peer_id):
-            addresses = conn.get_transport_addresses()
-            outbound = getattr(conn, "direction", None) == Direction.OUTBOUND
-            return outbound, str(addresses[0]) if addresses else ""
-        return False, ""
+    def _origin(self, peer_id: ID) -> tuple[bool, tuple[str, ...]]:
+        """Whether we dialled the peer's oldest connection, and the address of each."""
+        connections = self._connections(peer_id)
+        outbound = [getattr(conn, "direction", None) == Direction.OUTBOUND for conn in connections]
+        addresses = [str(each) for conn in connections for each in conn.get_transport_addresses()]
+        return any(outbound[:1]), tuple(dict.fromkeys(addresses))
 
     # Reading
 
@@ -228,8 +242,12 @@ class Streams(INotifee):
         if link is None:
             await stream.reset()
             return
-        # One at a time, as in go-libp2p-pubsub: every stream may hold half a frame.
-        previous, link.inbound = link.inbound, stream
+        # One for each connection: every stream may hold half a frame. Not one for each
+        # peer: rust-libp2p writes on all connections, and loses what a reset stream held.
+        connection = stream.muxed_conn
+        previous = link.inbound.get(connection)
+        renewed = previous is not None or (link.inbound_count > 0 and not link.inbound)
+        link.inbound[connection] = stream
         link.inbound_count += 1
         try:
             if previous is not None:
@@ -237,7 +255,7 @@ class Streams(INotifee):
                 await previous.reset()
             with trio.fail_after(HELLO_TIMEOUT):
                 await link.ready.wait()
-            if link.inbound_count > 1:
+            if renewed:
                 self._feed(PeerRenewed(link.peer, self._origin(peer_id)[1]))
             await self._read_frames(stream, link)
         except RemoteError:
@@ -252,8 +270,8 @@ class Streams(INotifee):
         except NETWORK_ERRORS:
             self._count("read failed")
         finally:
-            if link.inbound is stream:
-                link.inbound = None
+            if link.inbound.get(connection) is stream:
+                del link.inbound[connection]
                 if self._nursery is not None:
                     self._nursery.start_soon(self._expect_another, link, peer_id)
 
@@ -261,7 +279,7 @@ class Streams(INotifee):
         """Hang up on a peer that has ended its stream to us and opens no other."""
         count = link.inbound_count
         await trio.sleep(REOPEN_TIMEOUT)
-        if link.inbound_count == count and not link.closed:
+        if link.inbound_count == count and not link.inbound and not link.closed:
             await self._hang_up(peer_id)
 
     async def _hang_up(self, peer_id: ID) -> None:

@@ -345,7 +345,7 @@ class SimNetwork:
         protocol = max(dialer.protocol, listener.protocol, key=PROTOCOLS.index)  # newest first
         for channel in (there, back):
             peer = channel.receiver
-            connected = PeerConnected(peer.peer_id, protocol, channel.outbound, peer.address)
+            connected = PeerConnected(peer.peer_id, protocol, channel.outbound, (peer.address,))
             self._hand_in(channel.sender, connected)
         for channel in (there, back):
             peer = channel.receiver
@@ -436,7 +436,7 @@ class SimNetwork:
         while self._answers:
             self.hand_in(node, self._answers.popleft())
 
-    def _perform(self, node: SimNode, actions: list[Action]) -> None:
+    def _perform(self, node: SimNode, actions: list[Action]) -> None:  # noqa: C901, a flat dispatch
         for action in actions:
             if self._action_log is not None:
                 self._action_log.write(self.now, node.name, action, self._names)

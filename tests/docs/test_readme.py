@@ -82,6 +82,9 @@ async def test_two_nodes_talk_as_the_walk_through_says(tmp_path: Path) -> None:
             assert await listener.process.wait() == 0, listener.said
             await alice_terminal.says("delivered")
             await bob_terminal.says("delivered")
+            for script in blocks("What it thinks of its peers"):
+                asked = await open_terminal(nursery, script, tmp_path)
+                assert await asked.process.wait() == 0, asked.said
             for terminal in (alice_terminal, bob_terminal):
                 terminal.process.terminate()
                 assert await terminal.process.wait() == 0, terminal.said
@@ -103,6 +106,16 @@ def test_the_configuration_commands_show_where_values_come_from(tmp_path: Path) 
     assert "environment BRUIT_GOSSIP__D" in shown
     assert "flag --set" in shown
     assert "file bob/bruit.toml" in shown
+
+
+def test_the_linter_finds_what_the_readme_says_it_finds(tmp_path: Path) -> None:
+    command = ".venv/bin/bruit scores lint --preset ethereum"
+    assert command.removeprefix(".venv/bin/") in README
+    found = subprocess.run(
+        command.split(), cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert found.returncode == 1
+    assert "silent" in found.stdout
 
 
 def test_the_python_in_the_readme_compiles() -> None:

@@ -33,7 +33,7 @@ class RecordingScores:
     def __init__(self) -> None:
         self.values: dict[PeerId, float] = {}
         self.here: dict[PeerId, None] = {}  # connected peers
-        self.addresses: dict[PeerId, str] = {}
+        self.addresses: dict[PeerId, tuple[str, ...]] = {}
         self.slowness: dict[PeerId, int] = {}  # frames that its queue had no room for
         self.meshes: dict[tuple[PeerId, str], None] = {}  # grafted and not pruned since
         self.judged: list[Judged] = []
@@ -53,9 +53,9 @@ class RecordingScores:
     def score(self, peer: PeerId, now: float) -> float:
         return self.values.get(peer, 0.0)
 
-    def connected(self, peer: PeerId, address: str, now: float) -> None:
+    def connected(self, peer: PeerId, addresses: tuple[str, ...], now: float) -> None:
         self.here[peer] = None
-        self.addresses[peer] = address
+        self.addresses[peer] = addresses
 
     def disconnected(self, peer: PeerId, now: float) -> None:
         del self.here[peer]

@@ -437,7 +437,9 @@ class RouterLife(RuleBasedStateMachine):
         while self.verdicts:
             validate = self.verdicts.pop()
             self.do(Validated(validate.ticket, ACCEPTED, validate.message.data))
-        self.joined.clear()
+        for topic in list(self.joined):
+            del self.joined[topic]
+            self.do(Unsubscribe(topic))
         self.do(Stop())
         assert self.handheld.router.statistics().mesh == {}
         assert self.handheld.router.statistics().pending == 0

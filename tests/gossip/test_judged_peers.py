@@ -60,8 +60,8 @@ def test_under_validation_load_a_bad_peers_messages_are_dropped_and_its_control_
     """go-libp2p-pubsub's peer gater: one more than fits throttles; then rejects weigh 16 each."""
     topic = TopicParams(validated=True, max_validating=1)
     handheld, one, two, three = between(RouterConfig(gater=GaterParams(), default_topic=topic))
-    handheld.handle(PeerRenewed(one, "/ip4/192.0.2.1/tcp/4001"))
-    handheld.handle(PeerRenewed(two, "/ip4/192.0.2.2/tcp/4001"))
+    handheld.handle(PeerRenewed(one, ("/ip4/192.0.2.1/tcp/4001",)))
+    handheld.handle(PeerRenewed(two, ("/ip4/192.0.2.2/tcp/4001",)))
     good = handheld.write("author", TOPIC, b"good")
     (validate,) = of(handheld.receive_message(one, good), Validate)
     for number in range(100):  # no room: far more throttled than a third of what was validated

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bruit.node.gossip import drops, params
-from bruit.node.gossip.actions import Deliver, Rejected
+from bruit.node.gossip.actions import Deliver, Rejected, SendControl
 from bruit.node.gossip.events import Protocol
 from bruit.node.gossip.params import GossipParams, RouterConfig, TopicParams
 from bruit.node.gossip.rpc_pb2 import PeerInfo, Rpc
@@ -21,7 +21,7 @@ from bruit.node.gossip.wire import (
 from bruit.scoring.seam import Refusal
 from bruit.topics.errors import RemoteError
 from bruit.topics.uvarint import encode_uvarint
-from tests.gossip.handheld import Handheld, of
+from tests.gossip.handheld import Handheld, between, of, told
 from tests.gossip.neighbourhood import STEP, TOPIC, introduce, network
 
 # Frames that we write
@@ -105,15 +105,21 @@ def test_a_batch_is_said_in_frames_that_fit_and_nothing_is_lost_or_doubled(
         assert sum(entry[0] == "iwant" for entry in entries) <= max_iwant
         assert sum(entry[0] == "idontwant" for entry in entries) <= max_idontwant
     flat = [entry for entries in said for entry in entries]
-    for kind in ("subscription", "graft", "prune", "ihave", "iwant", "idontwant"):
+    for kind in ("subscription", "graft", "ihave", "iwant", "idontwant"):
         expected = [entry for entry in entries_of_batch(batch) if entry[0] == kind]
         assert [entry for entry in flat if entry[0] == kind] == expected
+    prunes = [entry for entry in entries_of_batch(batch) if entry[0] == "prune"]
+    leaving = [entry for entry in prunes if batch.subscriptions.get(str(entry[1])) is False]
+    staying = [entry for entry in prunes if entry not in leaving]
+    assert [entry for entry in flat if entry[0] == "prune"] == leaving + staying
 
 
 @given(batches)
 def test_a_batch_that_fits_is_one_frame(batch: Batch) -> None:
+    """But for the PRUNEs of topics that are left: they go ahead, in one more."""
+    leaving = [topic for topic in batch.prunes if batch.subscriptions.get(topic) is False]
     frames = encode_batch(batch, 1_000_000, 35, 35)
-    assert len(frames) == (1 if entries_of_batch(batch) else 0)
+    assert len(frames) == (1 if entries_of_batch(batch) else 0) + bool(leaving)
 
 
 def test_an_id_larger_than_a_frame_goes_by_itself() -> None:
@@ -296,3 +302,19 @@ def test_the_size_of_a_message_counts_with_its_wrapping(surplus: int, taken: boo
     handheld.subscribe(TOPIC)
     peer = handheld.connect("peer", TOPIC)
     assert len(of(handheld.receive_message(peer, message), Deliver)) == taken
+
+
+def test_control_goes_in_frames_that_rust_takes_whatever_the_limit_on_messages() -> None:
+    """rust-libp2p: max_control_message_size, 16,384 bytes; it ends the stream on more."""
+    handheld, one, *_ = between()
+    peers = [handheld.connect(f"outside {number}", TOPIC) for number in range(20)]
+    for number in range(1500):
+        handheld.receive_message(one, handheld.write("author", TOPIC, b"%d" % number))
+    actions = handheld.beat()
+    frames = [action.frame for action in of(actions, SendControl) if action.peer in peers]
+    assert max(map(len, frames)) <= 16_384
+    told_about = [
+        len({i for entry in told(actions, peer).control.ihave for i in entry.message_ids})
+        for peer in peers
+    ]
+    assert set(told_about) == {0, 1500}

@@ -524,8 +524,9 @@ def test_a_peer_record_is_kept_up_to_its_limit() -> None:
         actions = handheld.receive(handheld.connect("late", TOPIC), grafts(TOPIC))
         (prune,) = told(actions, id_of("late")).control.prune
         assert len(prune.peers) == 12
-        records = {len(peer.signed_peer_record) for peer in prune.peers}
-        assert records == {size if size <= MAX_PEER_RECORD else 0}
+        records = sorted(len(peer.signed_peer_record) for peer in prune.peers)
+        # One fits into a frame that rust-libp2p takes; the others go without.
+        assert records == [0] * 11 + [size if size <= MAX_PEER_RECORD else 0]
 
 
 # Bounded work

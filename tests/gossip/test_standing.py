@@ -115,14 +115,14 @@ def test_each_threshold_is_reported_once_when_it_is_crossed_and_when_that_is_ove
     ]
 
 
-def test_the_scores_hear_the_address_of_a_peer_and_its_change() -> None:
+def test_the_scores_hear_the_addresses_of_a_peer_and_their_change() -> None:
     handheld = Handheld()
     peer = id_of("peer")
     before, after = "/ip4/192.0.2.1/tcp/4001", "/ip4/198.51.100.7/tcp/4001"
-    handheld.handle(PeerConnected(peer, Protocol.GOSSIPSUB_12, False, before))
-    assert handheld.scores.addresses == {peer: before}
-    handheld.handle(PeerRenewed(peer, after))
-    assert handheld.scores.addresses == {peer: after}
+    handheld.handle(PeerConnected(peer, Protocol.GOSSIPSUB_12, False, (before,)))
+    assert handheld.scores.addresses == {peer: (before,)}
+    handheld.handle(PeerRenewed(peer, (before, after)))
+    assert handheld.scores.addresses == {peer: (before, after)}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A libp2p host without a network: what a test puts in is what the driver gets."""
 
 import math
+from functools import cache
 from types import SimpleNamespace
 from typing import cast
 
@@ -30,11 +31,24 @@ class Outbound(Recorder):
         return TProtocol(self._protocol.value)
 
 
+class Muxer:
+    """What the streams of one connection share."""
+
+    def __init__(self, peer: PeerId) -> None:
+        self.peer_id = ID(peer)
+
+
+@cache
+def muxer(peer: PeerId, number: int = 0) -> Muxer:
+    """That of the peer's connection of this number."""
+    return Muxer(peer)
+
+
 class Inbound:
     """A stream that the peer opened: what a test puts into it is what is read."""
 
-    def __init__(self, peer: PeerId) -> None:
-        self.muxed_conn = SimpleNamespace(peer_id=ID(peer))
+    def __init__(self, peer: PeerId, connection: int = 0) -> None:
+        self.muxed_conn = muxer(peer, connection)
         self.was_reset = self.was_closed = False
         self.say, self._heard = trio.open_memory_channel[bytes](math.inf)
 
@@ -116,7 +130,7 @@ class Host:
 
     def connection(self, peer: PeerId, direction: Direction) -> INetConn:
         conn = SimpleNamespace(
-            muxed_conn=SimpleNamespace(peer_id=ID(peer)),
+            muxed_conn=muxer(peer),
             direction=direction,
             is_closed=False,
             get_transport_addresses=lambda: [Multiaddr("/ip4/192.0.2.1/tcp/4001")],

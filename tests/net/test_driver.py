@@ -286,22 +286,33 @@ async def test_a_record_that_identify_has_brought_is_handed_on_when_a_peer_is_pr
 # The end
 
 
-async def test_a_stopping_node_leaves_its_topics_and_ends_its_streams(
+async def test_a_stopping_node_says_what_is_queued_ends_its_streams_and_announces_nothing(
     autojump_clock: MockClock, bench: Bench
 ) -> None:
-    _, stream, _ = await bench.connect(ONE)
-    stream.answered.set()
-    await bench.driver.stop(grace=5)
-    farewell = [entry for rpc in heard(stream) for entry in rpc.subscriptions][-1]
-    assert (farewell.topic, farewell.subscribe) == (TOPIC, False)
-    assert stream.ended.is_set()
+    link, stream, _ = await bench.connect(ONE)
+    stream.hold()
+    link.send_control(
+        Rpc(subscriptions=[Subscription(subscribe=True, topic="last")]).SerializeToString()
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.driver.stop, 5)
+        await wait_all_tasks_blocked()
+        assert not stream.ended.is_set()
+        stream.let_go()
+        await wait_all_tasks_blocked()
+        assert stream.ended.is_set()
+        stream.answered.set()
+    said = [(entry.topic, entry.subscribe) for rpc in heard(stream) for entry in rpc.subscriptions]
+    assert said == [(TOPIC, True), ("last", True)]
+    assert not any(rpc.control.prune for rpc in heard(stream))
     assert trio.current_time() == 0
 
 
 async def test_a_stopping_node_waits_for_a_peer_that_does_not_read_no_longer_than_it_should(
     autojump_clock: MockClock, bench: Bench
 ) -> None:
-    _, stream, _ = await bench.connect(ONE)
+    link, stream, _ = await bench.connect(ONE)
     stream.hold()
+    link.send_control(b"")
     await bench.driver.stop(grace=5)
     assert trio.current_time() == 5

@@ -201,6 +201,7 @@ async def test_our_stream_ends_behind_what_was_queued_and_the_peers_answer_is_wa
     link.outbound = stream.net
     stream.hold()
     nursery.start_soon(link.write_frames, stream.net)
+    nursery.start_soon(link.watch, stream.net, nursery.cancel_scope)
     link.send_control(b"the last")
     finished = trio.Event()
 

@@ -68,9 +68,9 @@ class Bench:
         self.host.connections[conn.muxed_conn.peer_id.to_bytes()].remove(conn)
         await self.streams.disconnected(NETWORK, conn)
 
-    def open(self, nursery: trio.Nursery, peer: PeerId = PEER) -> Inbound:
-        """The peer opens a stream."""
-        stream = Inbound(peer)
+    def open(self, nursery: trio.Nursery, peer: PeerId = PEER, connection: int = 0) -> Inbound:
+        """The peer opens a stream on its connection of that number."""
+        stream = Inbound(peer, connection)
         nursery.start_soon(self.host.handlers[Protocol.GOSSIPSUB_12.value], stream.net)
         return stream
 
@@ -108,7 +108,7 @@ async def test_a_connected_peer_is_what_our_stream_to_it_was_negotiated_to(
     bench.host.outbound = [Outbound(protocol)]
     await bench.connect(PEER, direction)
     outbound = direction is Direction.OUTBOUND
-    assert bench.events == [PeerConnected(PEER, protocol, outbound, "/ip4/192.0.2.1/tcp/4001")]
+    assert bench.events == [PeerConnected(PEER, protocol, outbound, ("/ip4/192.0.2.1/tcp/4001",))]
 
 
 async def test_every_protocol_of_a_peer_is_served(bench: Bench) -> None:
@@ -171,7 +171,7 @@ async def test_the_router_is_told_what_a_broken_stream_may_have_lost(
     await trio.sleep(2 * OPEN_PAUSE)
     assert bench.events[1:] == [
         FramesDropped(PEER, 4, (b"control in the write", b"control queued")),
-        PeerRenewed(PEER, "/ip4/192.0.2.1/tcp/4001"),
+        PeerRenewed(PEER, ("/ip4/192.0.2.1/tcp/4001",)),
     ]
     assert (link.queue.empty, second.writes) == (True, [])
 
@@ -276,7 +276,7 @@ async def test_a_length_that_breaks_the_rules_ends_the_stream_and_not_the_peer(
     assert (bench.frames, bench.comings_and_goings) == ([b"good"], [UP])
 
 
-async def test_of_several_streams_of_a_peer_only_the_newest_is_read(
+async def test_of_several_streams_on_a_connection_only_the_newest_is_read(
     bench: Bench, nursery: trio.Nursery
 ) -> None:
     bench.host.outbound = [Outbound()]
@@ -291,6 +291,72 @@ async def test_of_several_streams_of_a_peer_only_the_newest_is_read(
     await streams[-1].say.send(bytes(MAX_FRAME - len(b"half a frame")))
     await wait_all_tasks_blocked()
     assert bench.frames == [b"half a frame" + bytes(MAX_FRAME - len(b"half a frame"))]
+
+
+async def test_a_peer_with_two_connections_is_read_on_both(
+    bench: Bench, nursery: trio.Nursery
+) -> None:
+    """rust-libp2p writes on all connections of a peer, out of one queue."""
+    bench.host.outbound = [Outbound()]
+    await bench.connect()
+    one, two = (bench.open(nursery, connection=number) for number in range(2))
+    for number in range(3):
+        await one.say.send(on_the_wire([b"one %d" % number]))
+        await two.say.send(on_the_wire([b"two %d" % number]))
+        await wait_all_tasks_blocked()
+    assert len(bench.frames) == 6
+    assert not one.was_reset
+    assert bench.comings_and_goings == [UP]
+    one.say.close()
+    await two.say.send(on_the_wire([b"last"]))
+    await wait_all_tasks_blocked()
+    assert bench.frames[-1] == b"last"
+
+
+async def test_while_one_of_two_streams_is_read_the_end_of_the_other_is_no_reason_to_hang_up(
+    autojump_clock: MockClock, bench: Bench, nursery: trio.Nursery
+) -> None:
+    bench.host.outbound = [Outbound()]
+    await bench.connect()
+    one, two = (bench.open(nursery, connection=number) for number in range(2))
+    await wait_all_tasks_blocked()
+    one.say.close()
+    await trio.sleep(10 * REOPEN_TIMEOUT)
+    assert bench.host.hung_up == []
+    two.say.close()
+    await trio.sleep(REOPEN_TIMEOUT + 1)
+    assert bench.host.hung_up == [PEER]
+
+
+async def test_a_peer_that_ends_its_half_of_our_stream_gets_another_and_is_told_everything_again(
+    autojump_clock: MockClock, bench: Bench
+) -> None:
+    """rust-libp2p ends it where it refuses a frame, and drops what comes after silently."""
+    first, second = Outbound(), Outbound()
+    bench.host.outbound = [first, second]
+    await bench.connect()
+    first.answered.set()
+    await trio.sleep(OPEN_PAUSE + 1)
+    assert first.was_reset
+    assert bench.comings_and_goings == [UP, AGAIN]
+    bench.streams.links[PEER].send_control(b"hello")
+    await wait_all_tasks_blocked()
+    assert (first.wire, second.wire) == (b"", on_the_wire([b"hello"]))
+
+
+async def test_a_stream_that_we_have_ended_is_not_replaced(
+    autojump_clock: MockClock, bench: Bench
+) -> None:
+    stream = Outbound()
+    bench.host.outbound = [stream]
+    await bench.connect()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.streams.links[PEER].finish)
+        await wait_all_tasks_blocked()
+        stream.answered.set()
+    await trio.sleep(100)
+    assert bench.host.opened == 1
+    assert bench.host.hung_up == []
 
 
 async def test_a_peer_that_leaves_our_stream_unnegotiated_is_not_listened_to_for_ever(

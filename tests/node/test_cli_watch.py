@@ -1,6 +1,17 @@
 """What `bruit run` leaves out of its log, so that peers cannot fill the disk."""
 
-from bruit.node.cli.watch import MAX_RECORDS, Tally
+import pytest
+import structlog.testing
+import trio
+import trio.testing
+
+from bruit import Node
+from bruit.node.cli.watch import MAX_RECORDS, Tally, Watch
+from bruit.node.config import ScoringConfig
+from bruit.node.reports import ScoreCrossed
+from bruit.topics.keys import peer_id_text
+from tests.net.loopback import TIMEOUT, config, first
+from tests.node.test_node_scores import chain, judging
 
 
 def test_an_interval_in_which_nothing_happened_has_no_summary() -> None:
@@ -45,3 +56,25 @@ def test_reports_that_came_too_fast_are_left_out_by_number() -> None:
     summary = tally.take()
     assert summary is not None
     assert summary["left_out"] == {"reports": 15}
+
+
+@pytest.mark.sockets
+async def test_a_score_below_a_threshold_is_logged_with_what_it_is_the_sum_of() -> None:
+    settings = judging(ScoringConfig(app_scores=("chain",)))
+    with trio.fail_after(TIMEOUT), structlog.testing.capture_logs() as records:
+        async with (
+            Node(settings, plugins=chain(lambda peer: -700)) as node,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(Watch(settings).work, node)
+            reports = node.reports()
+            async with Node(config(peers=node.addresses)) as peer:
+                crossed = await first(reports, ScoreCrossed)
+                await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    [record, *_] = [record for record in records if record["event"] == "score below"]
+    assert record["log_level"] == "warning"
+    assert record["peer"] == peer_id_text(peer.peer_id)
+    assert record["threshold"] == crossed.threshold
+    assert record["why"]["app_specific"] == -700
+    assert sum(record["why"].values()) == pytest.approx(record["score"])

@@ -72,13 +72,13 @@ def test_the_environment_takes_toml_values_and_bare_words() -> None:
             "BRUIT_NETWORK__LISTEN": '["/ip4/0.0.0.0/tcp/1"]',
             "BRUIT_LOG__LEVEL": "debug",
             "BRUIT_GOSSIP__FLOOD_PUBLISH": "false",
-            "BRUIT_SCORING__THRESHOLDS__GRAYLIST": "-5",
+            "BRUIT_SCORING__THRESHOLDS__GRAYLIST": "-1500",
         },
     ).config
     assert config.network.listen == ("/ip4/0.0.0.0/tcp/1",)
     assert config.log.level == "debug"
     assert not config.gossip.flood_publish
-    assert config.scoring.thresholds.graylist == -5.0
+    assert config.scoring.thresholds.graylist == -1500.0
 
 
 def test_variables_of_other_programs_are_left_alone() -> None:

@@ -31,7 +31,9 @@ def test_the_commented_file_gives_the_defaults_when_every_setting_is_taken_in(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "bruit.toml"
-    taken_in = re.sub(r"^# (?=\w+ = |\[(?!plugins))", "", config_template(), flags=re.MULTILINE)
+    taken_in = re.sub(
+        r"^# (?=\w+ = |\[(?!plugins|scoring))", "", config_template(), flags=re.MULTILINE
+    )
     file.write_text(taken_in)
     loaded = load_config(file)
     assert len(loaded.origins) == len(FIELDS)
@@ -49,7 +51,8 @@ def test_the_commented_file_gives_the_defaults_when_every_setting_is_taken_in(
 def test_every_environment_variable_named_there_sets_its_setting(row: Setting) -> None:
     loaded = load_config(None, {row.variable: row.default})
     assert loaded.config == NodeConfig()
-    (path,) = (path for path, origin in loaded.origins.items() if origin != "default")
+    origin = f"environment {row.variable}"
+    (path,) = (path for path, source in loaded.origins.items() if source == origin)
     assert path.endswith(f".{row.name}")
 
 

@@ -17,6 +17,7 @@ import pytest
 from bruit.plugins.hookspecs import ClusterOption, HookSpecs, Selection
 from bruit.plugins.registry import HOOKS, PluginRegistry
 from bruit.topics.errors import ConfigError
+from bruit.topics.keys import peer_id_from_text
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
@@ -51,7 +52,13 @@ def hook_reference() -> str:
 
 
 def test_every_hook_stands_in_the_page_with_its_signature_and_docstring() -> None:
-    assert list(HOOKS) == ["pre_process", "post_process", "validate", "select_cluster"]
+    assert list(HOOKS) == [
+        "pre_process",
+        "post_process",
+        "validate",
+        "select_cluster",
+        "app_score",
+    ]
     expected = hook_reference()
     assert expected in PAGE, f"put this into docs/plugins.md, in place of the hooks:\n\n{expected}"
 
@@ -62,6 +69,12 @@ def kind_text(kind: msgspec.inspect.Type) -> str:
             return f"integer, {least} to {most}"
         case msgspec.inspect.LiteralType(values=values):
             return ", ".join(f"`{msgspec.json.encode(value).decode()}`" for value in values)
+        case msgspec.inspect.FloatType(ge=least, le=most) if least is not None and most is not None:
+            return f"number, {least:g} to {most:g}"
+        case msgspec.inspect.StrType():
+            return "text"
+        case msgspec.inspect.DictType(key_type=key, value_type=value):
+            return f"table from {kind_text(key)} to {kind_text(value)}"
     raise NotImplementedError(f"say here how the page writes {kind}")
 
 
@@ -69,9 +82,10 @@ def setting_rows(name: str) -> list[str]:
     """How the row of each setting of a built-in plugin begins."""
     module, _, attribute = BUILT_IN[name].partition(":")
     config: Any = getattr(importlib.import_module(module), attribute).Config
+    defaults = config()
     return [
         f"| `{field.encode_name}` | {kind_text(msgspec.inspect.type_info(field.type))} "
-        f"| `{msgspec.json.encode(field.default).decode()}` | "
+        f"| `{msgspec.json.encode(getattr(defaults, field.name)).decode()}` | "
         for field in msgspec.structs.fields(config)
     ]
 
@@ -85,6 +99,19 @@ def test_every_setting_of_a_built_in_plugin_stands_in_the_page(name: str) -> Non
     for row in rows:
         assert any(line.startswith(row) for line in lines), f"{name} lacks the row {row}"
     assert len([line for line in lines if line.startswith("| `")]) == len(rows)
+
+
+def test_the_stakes_of_the_page_come_to_the_scores_that_it_says(tmp_path: Path) -> None:
+    [settings] = [tomllib.loads(block) for block in blocks("toml") if "[plugins.stake]" in block]
+    [stakes] = [block for block in blocks("toml") if "/stake.toml: peer id" in block]
+    file = tmp_path / "stake.toml"
+    file.write_text(stakes, encoding="utf-8")
+    settings["plugins"]["stake"]["file"] = str(file)
+    score = PluginRegistry.discover(settings["plugins"]).app_scorer(
+        settings["scoring"]["app_scores"], "scoring.app_scores"
+    )
+    peers = [peer_id_from_text(text) for text in tomllib.loads(stakes)]
+    assert [score(peer) for peer in peers] == [40, 40]
 
 
 # The example

@@ -155,10 +155,10 @@ def test_both_ends_learn_of_a_connection_and_of_each_others_record() -> None:
     net.run_for(1.0)
     protocol = Protocol.GOSSIPSUB_12
     assert events(one, PeerConnected) == [
-        (0.25, PeerConnected(other.peer_id, protocol, True, other.address))
+        (0.25, PeerConnected(other.peer_id, protocol, True, (other.address,)))
     ]
     assert events(other, PeerConnected) == [
-        (0.25, PeerConnected(one.peer_id, protocol, False, one.address))
+        (0.25, PeerConnected(one.peer_id, protocol, False, (one.address,)))
     ]
     assert events(one, RecordLearnt) == [(0.25, RecordLearnt(other.peer_id, other.record))]
     assert events(other, RecordLearnt) == [(0.25, RecordLearnt(one.peer_id, one.record))]

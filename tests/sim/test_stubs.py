@@ -164,8 +164,8 @@ def test_stubs_share_an_address_when_told_to() -> None:
     for name in ("one", "two"):
         net.add_peer_stub(name, address="/ip4/192.0.2.1/tcp/1").connect(listener)
     net.run_for(1.0)
-    assert [event.address for event in listener.connections.values()] == [
-        "/ip4/192.0.2.1/tcp/1"
+    assert [event.addresses for event in listener.connections.values()] == [
+        ("/ip4/192.0.2.1/tcp/1",)
     ] * 2
 
 
