@@ -97,9 +97,6 @@ class Intake:
         if message.author in context.banned:
             context.drop(drops.BANNED_AUTHOR, source, topic)
             return
-        if message.author == context.own_id:
-            self._reject(message, message_id, source, "claims to be ours", now)
-            return
         if not 0 < len(message_id) <= MAX_MESSAGE_ID:
             self._reject(message, message_id, source, "message id of impossible length", now)
             return
@@ -157,6 +154,12 @@ class Intake:
         validated = self._context.config.topic(message.topic).validated
         if not self._mesh.joined(message.topic):
             return  # left while the signature was checked
+        if message.author == self._context.own_id:
+            # Written before a restart: nobody else has our key, so nobody is to blame.
+            self._seen.add(message_id, now)
+            self._gossip.promises.fulfil(message_id)
+            self._context.drop(drops.OWN, pending.source, message.topic)
+            return
         if validated and not self._has_room(pending, now):
             return
         self._seen.add(message_id, now)

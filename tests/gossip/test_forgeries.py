@@ -9,6 +9,7 @@ from bruit.node.gossip import drops
 from bruit.node.gossip.actions import (
     CheckSignature,
     Deliver,
+    Dropped,
     Rejected,
     SendMessage,
     Validate,
@@ -21,15 +22,18 @@ from bruit.topics.message import (
     Message,
     SignaturePolicy,
     id_from_content,
+    id_from_origin,
 )
 from bruit.topics.message_pb2 import PubsubMessage
 from tests.gossip.handheld import (
     UNSIGNED,
     Handheld,
     between,
+    ihave,
     judgements,
     key_of,
     of,
+    told,
 )
 from tests.gossip.neighbourhood import TOPIC
 
@@ -100,12 +104,28 @@ def test_of_two_signed_messages_under_one_id_the_first_to_be_checked_wins() -> N
 
 
 def test_who_claims_to_be_us_is_rejected() -> None:
-    """Also with our true signature: we know what we have said."""
     handheld, one, *_ = between()
-    actions = handheld.receive_message(one, handheld.write("own", TOPIC, b"data"))
-    assert [rejected.reason for rejected in of(actions, Rejected)] == ["claims to be ours"]
-    assert not of(actions, CheckSignature)
+    forged = handheld.write("own", TOPIC, b"data").raw.replace(b"data", b"junk")
+    actions = handheld.receive_message(one, forged)
+    assert [rejected.reason for rejected in of(actions, Rejected)] == ["invalid signature"]
     assert handheld.scores.about("refused")[0].peer == one
+
+
+def test_what_we_wrote_before_a_restart_is_dropped_once_and_held_against_nobody() -> None:
+    """It is signed by us, and peers still offer it: go, rust and js would punish them for that."""
+    handheld, one, two, _ = between()
+    message = handheld.write("own", TOPIC, b"data")
+    message_id = id_from_origin(message)
+    asked = told(handheld.receive(one, ihave(TOPIC, message_id)), one).control.iwant
+    assert [list(entry.message_ids) for entry in asked] == [[message_id]]
+    actions = handheld.receive_message(one, message)
+    assert of(actions, Dropped) == [Dropped(one, TOPIC, drops.OWN)]
+    assert not of(actions, Deliver)
+    assert not of(actions, SendMessage)
+    assert not told(handheld.receive(two, ihave(TOPIC, message_id)), two).control.iwant
+    handheld.beat(20)
+    assert handheld.scores.judged == []
+    assert handheld.scores.misbehaviours == []
 
 
 @pytest.mark.parametrize(
