@@ -41,7 +41,7 @@ class Context:
         self.gater = None if config.gater is None else PeerGater(config.gater, rng)
         self.ticks = 0  # heartbeats so far
         self.counters: dict[str, int] = {}
-        self._max_iwant = max(config.max_frame() // config.max_message(), 1)
+        self._max_frame = config.max_frame()
         self._actions: list[Action] = []
         self._batches: dict[PeerId, Batch] = {}
 
@@ -111,7 +111,7 @@ class Context:
             for frame in encode_batch(
                 batch,
                 min(self.params.max_rpc_size, MAX_CONTROL_FRAME),
-                self._max_iwant,
+                max(self._max_frame // batch.largest_wanted, 1),
                 self.params.max_idontwant_length,
             )
         ]

@@ -15,7 +15,7 @@ from bruit.node.gossip.mesh import Mesh
 from bruit.node.gossip.params import MAX_MESSAGE_ID, MAX_TRACKED_PER_PEER
 from bruit.node.gossip.peers import Peer
 from bruit.node.gossip.rpc_pb2 import IDontWant, IHave, IWant
-from bruit.node.gossip.wire import message_frame
+from bruit.node.gossip.wire import WRAPPING, message_frame
 from bruit.topics.keys import PeerId
 
 
@@ -79,6 +79,7 @@ class LazyGossip:
             context.drop(drops.IHAVE_LENGTH, peer.id)
             return
         wanted: dict[bytes, None] = {}
+        largest = 0  # bytes
         left = params.max_ihave_length  # ids to look at, over all entries
         for entry in entries:
             if not self._mesh.joined(entry.topic):
@@ -87,6 +88,7 @@ class LazyGossip:
                 if message_id not in self._seen and 0 < len(message_id) <= MAX_MESSAGE_ID:
                     wanted[message_id] = None
             left -= len(entry.message_ids)
+            largest = max(largest, context.config.topic(entry.topic).max_message_size + WRAPPING)
         if left < 0:
             context.count(drops.IHAVE_LENGTH, -left)
         if not wanted:
@@ -99,7 +101,9 @@ class LazyGossip:
         peer.ids_asked += len(asked)
         context.count("IWANT ids sent", len(asked))
         self.promises.add(peer.id, asked[0], now)  # already in random order
-        context.tell(peer.id).iwant += asked
+        batch = context.tell(peer.id)
+        batch.iwant += asked
+        batch.largest_wanted = max(batch.largest_wanted, largest)
 
     def on_iwant(self, peer: Peer, entries: Iterable[IWant], now: float) -> None:
         context, params = self._context, self._context.params

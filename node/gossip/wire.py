@@ -16,6 +16,7 @@ from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
 from bruit.topics.uvarint import encode_uvarint
 
+WRAPPING = 6  # bytes of a frame around its message: a tag, and a length of at most five
 _PUBLISH_TAG = 0x12  # field 2, length-delimited
 
 
@@ -36,6 +37,7 @@ class Batch(msgspec.Struct):
     ihave: dict[str, list[bytes]] = {}
     iwant: list[bytes] = []
     idontwant: list[bytes] = []
+    largest_wanted: int = 1  # bytes that a message asked for may have
 
 
 def decode_frame(frame: bytes) -> Rpc:

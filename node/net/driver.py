@@ -53,6 +53,7 @@ from bruit.node.gossip.events import (
     TimerFired,
 )
 from bruit.node.gossip.router import Router, Statistics
+from bruit.node.gossip.wire import WRAPPING
 from bruit.node.net.dialer import Dialer
 from bruit.node.net.host import has_public_address, known_record
 from bruit.node.net.judging import Judging
@@ -62,7 +63,6 @@ from bruit.plugins.pipeline import TopicPipeline
 from bruit.topics.keys import PeerId
 from bruit.topics.message import Message
 
-WRAPPING = 6  # bytes of a frame around its message: a tag, and a length of at most five
 BURST = 0.001  # seconds that publications may gather before the writers begin; guess
 NEWCOMERS = 4  # one peer in so many may come beyond max_peers, until the router chooses; guess
 PATIENCE = 1.0  # seconds a publisher waits for one slow peer before leaving it behind; guess

@@ -58,3 +58,20 @@ def test_ids_are_asked_for_in_frames_whose_answers_can_be_read() -> None:
     asked = [told([action], peer).control.iwant for action in actions]
     sizes = [len(entry.message_ids) for entries in asked for entry in entries]
     assert sizes == [3, 3, 3, 1]
+
+
+def test_topics_of_small_messages_are_asked_for_with_fewer_frames() -> None:
+    topics = {"small": TopicParams(max_message_size=40_000)}
+    router = Handheld(RouterConfig(topics=topics))
+    for topic in ("small", TOPIC):
+        router.subscribe(topic)
+    peer = router.connect("peer", "small", TOPIC, protocol=Protocol.GOSSIPSUB_11)
+
+    def asked(topic: str) -> list[int]:
+        ids = [b"%s %d" % (topic.encode(), number) for number in range(150)]
+        actions = router.receive(peer, ihave(topic, *ids))
+        asked = [told([action], peer).control.iwant for action in actions]
+        return [len(entry.message_ids) for entries in asked for entry in entries]
+
+    assert asked("small") == [104, 46]  # 4,194,304 bytes hold 104 of 40,006
+    assert asked(TOPIC) == [3] * 50  # and 3 of 1,048,582
