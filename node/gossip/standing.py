@@ -17,6 +17,7 @@ class Standing:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._limits = [(name, getattr(context.thresholds, name)) for name in _NAMES]
+        self._highest = max(limit for _, limit in self._limits)
 
     def on_connected(self, peer: Peer, now: float) -> None:
         """Refuse a connection where the score that the peer left behind is too low."""
@@ -29,6 +30,8 @@ class Standing:
     def _review(self, peer: Peer, now: float) -> None:
         context = self._context
         score = context.scores.score(peer.id, now)
+        if score >= self._highest and not peer.below:
+            return
         below = tuple(name for name, limit in self._limits if score < limit)
         if below != peer.below:
             for name in _NAMES:
