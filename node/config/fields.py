@@ -82,7 +82,8 @@ FIELDS = {
     ),
     "network.max_peers": Field(
         "Connections kept at most. A quarter more may come; at the next heartbeat the least useful "
-        "are hung up on, by mesh membership and messages brought. LP-6420 §1.2.",
+        "are hung up on, by mesh membership and messages brought; never those of peers and "
+        "direct_peers. LP-6420 §1.2.",
         "peers",
     ),
     "network.min_peers": Field(

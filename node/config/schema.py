@@ -17,6 +17,7 @@ from bruit.node.gossip.params import GossipParams, RouterConfig, TopicParams
 from bruit.node.gossip.topic_filter import TopicFilter
 from bruit.scoring.gater import GaterParams
 from bruit.topics.errors import ConfigError, LocalError
+from bruit.topics.keys import PeerId, peer_id_from_text
 from bruit.topics.message import (
     MessageIdFunction,
     SignaturePolicy,
@@ -201,4 +202,9 @@ def router_config(config: NodeConfig) -> RouterConfig:
         gater=config.gater if config.gater.enabled else None,
         topic_filter=config.gossip.topic_filter,
         max_peers=config.network.max_peers,
+        kept_peers=tuple(map(_peer_of, config.network.peers)),
     )
+
+
+def _peer_of(address: str) -> PeerId:
+    return peer_id_from_text(multiaddr.Multiaddr(address).value_for_protocol("p2p") or "")

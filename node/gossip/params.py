@@ -7,6 +7,7 @@ import msgspec
 
 from bruit.scoring.gater import GaterParams
 from bruit.topics.errors import ConfigError
+from bruit.topics.keys import PeerId
 from bruit.topics.message import MessageIdFunction, SignaturePolicy, id_from_origin
 
 # Caps on numbers that a remote peer supplies. None is configuration: raising one
@@ -140,6 +141,7 @@ class RouterConfig(msgspec.Struct, frozen=True, kw_only=True):
     gater: GaterParams | None = None  # None: messages are taken from everybody at any load
     topic_filter: tuple[str, ...] = ("*",)  # names and patterns of topics that we take note of
     max_peers: int | None = None  # beyond: the least useful are hung up on; None: never
+    kept_peers: tuple[PeerId, ...] = ()  # never for that reason
 
     def check(self) -> None:
         """Raise ConfigError where the parts cannot work together, or one by itself cannot."""

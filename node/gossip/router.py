@@ -109,6 +109,8 @@ class Router:
         self._intake = Intake(self._context, self._mesh, self._gossip, self._seen)
         self._standing = Standing(self._context)
         self._filter = TopicFilter(config.topic_filter)
+        for peer in config.kept_peers:
+            self._context.tags.protect(peer)
         self._epoch = 0
 
     def handle(self, event: Event, now: float) -> list[Action]:  # noqa: C901, a flat dispatch
@@ -151,7 +153,8 @@ class Router:
                 self._dial_direct([peer])
             case RemoveDirectPeer(peer):
                 self._context.direct.pop(peer, None)
-                self._context.tags.unprotect(peer)
+                if peer not in self._context.config.kept_peers:
+                    self._context.tags.unprotect(peer)
             case AppScored(scores):
                 for peer, value in scores:
                     self._context.scores.set_app_score(peer, value, now)

@@ -1,9 +1,9 @@
 """With more peers than max_peers the least useful are hung up on (go: connection tags)."""
 
 from bruit.node.gossip.actions import Disconnect
-from bruit.node.gossip.events import AddDirectPeer
+from bruit.node.gossip.events import AddDirectPeer, RemoveDirectPeer
 from bruit.node.gossip.params import GossipParams, RouterConfig
-from tests.gossip.handheld import Handheld, of
+from tests.gossip.handheld import Handheld, id_of, of
 from tests.gossip.neighbourhood import STEP, TOPIC, names, network, payloads
 
 
@@ -55,3 +55,15 @@ def test_one_too_many_is_hung_up_on_at_the_next_heartbeat_but_no_direct_peer() -
     two = handheld.connect("two", TOPIC)
     ends = of(handheld.beat(), Disconnect)
     assert ends == [Disconnect(two, "more than 1 peers, and it is the least useful")]
+
+
+def test_a_kept_peer_is_never_one_too_many() -> None:
+    kept = id_of("kept")
+    handheld = Handheld(RouterConfig(max_peers=1, kept_peers=(kept,)))
+    handheld.subscribe(TOPIC)
+    handheld.connect("kept")
+    handheld.handle(AddDirectPeer(kept, ()))
+    handheld.handle(RemoveDirectPeer(kept))
+    useful = handheld.connect("useful", TOPIC)
+    assert handheld.mesh(TOPIC) == (useful,)
+    assert [each.peer for each in of(handheld.beat(), Disconnect)] == [useful]

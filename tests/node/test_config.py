@@ -16,9 +16,12 @@ from bruit.node.config import (
     router_config,
     set_override,
 )
+from bruit.node.config.schema import NetworkConfig
 from bruit.node.config.toml import KeyPath, dotted, line_numbers, read_assignment, write_value
 from bruit.node.gossip.params import GossipParams, TopicParams
+from bruit.node.identity import new_key
 from bruit.topics.errors import ConfigError
+from bruit.topics.keys import peer_id_text
 from bruit.topics.message import SignaturePolicy, id_from_content, id_from_origin
 
 PEER = "/ip4/192.0.2.1/tcp/4001/p2p/12D3KooWJt1mrDQw6sUC4Xb3J6XN7RmRTj3jWuKHmmEVyS1XNNVV"
@@ -329,3 +332,9 @@ def test_an_override_says_where_it_came_from() -> None:
     override = Override("flag --listen", ("network", "listen"), ["/ip4/127.0.0.1/tcp/0"])
     loaded = load_config(None, {}, [override])
     assert loaded.origins["network.listen"] == "flag --listen"
+
+
+def test_configured_peers_are_kept_when_there_are_too_many() -> None:
+    peer = new_key().public_key().peer_id()
+    network = NetworkConfig(peers=(f"/ip4/192.0.2.1/tcp/4001/p2p/{peer_id_text(peer)}",))
+    assert router_config(NodeConfig(network=network)).kept_peers == (peer,)
