@@ -55,7 +55,7 @@ from bruit.plugins.registry import PluginRegistry, PluginStatus
 from bruit.scoring.bans import Ban, parse_target
 from bruit.scoring.explanation import Explanation
 from bruit.scoring.history import PeerScoreRow, TopicScoreRow, rows
-from bruit.scoring.params import TopicScoreParams, params_hash
+from bruit.scoring.params import TopicScoreParams
 from bruit.scoring.peer_scores import PeerScores
 from bruit.topics.errors import LocalError
 from bruit.topics.keys import PeerId, PrivateKey, peer_id_text
@@ -409,8 +409,7 @@ class Node:
     async def score_snapshot(self) -> tuple[list[PeerScoreRow], list[TopicScoreRow]]:
         """The scores of all known peers as rows of `bruit.scoring.history`."""
         snapshot = await self.explanations()
-        params = params_hash(self._scores.params, self._scores.thresholds)
-        return rows(snapshot, time.time(), params)
+        return rows(snapshot, time.time(), self._scores.params_hash)
 
     def topic_score_params(self, topic: str) -> TopicScoreParams | None:
         """How a topic counts; None where it does not."""

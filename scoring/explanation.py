@@ -10,11 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from bruit.scoring.thresholds import Thresholds
 from bruit.topics.keys import PeerId
-
-# Below which a peer is treated worse. The other two thresholds are reached, not fallen below.
-LIMITS = ("gossip", "publish", "mesh", "graylist", "disconnect")
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -68,7 +64,17 @@ class Explanation(msgspec.Struct, frozen=True):
     addresses: tuple[SharedAddress, ...]
     behaviour_counter: float  # protocol violations, decayed
     slow_counter: float  # frames dropped, decayed
-    below: tuple[str, ...]  # of LIMITS, those that the score is below
+    below: tuple[str, ...]  # of bruit.scoring.thresholds.LIMITS, those that the score is below
+
+    def parts(self) -> dict[str, float]:
+        """What the score is the sum of, in the order in which it is added up."""
+        return {
+            "topics": self.topics_capped,
+            "app_specific": self.app_specific.contribution,
+            "ip_colocation": self.ip_colocation.contribution,
+            "behaviour_penalty": self.behaviour_penalty.contribution,
+            "slow_peer": self.slow_peer.contribution,
+        }
 
     def lines(self, name: str) -> list[str]:
         """A table for people, the peer called ``name``: value, weight and contribution."""
@@ -85,11 +91,6 @@ class Explanation(msgspec.Struct, frozen=True):
                 for row in table
             ),
         ]
-
-
-def limits_above(score: float, thresholds: Thresholds) -> tuple[str, ...]:
-    """Which of LIMITS the score is below."""
-    return tuple(name for name in LIMITS if score < getattr(thresholds, name))
 
 
 def _table(explanation: Explanation) -> Iterator[tuple[str, str, str, str, str]]:

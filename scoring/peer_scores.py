@@ -26,7 +26,6 @@ from bruit.scoring.explanation import (
     SharedAddress,
     Term,
     TopicExplanation,
-    limits_above,
 )
 from bruit.scoring.params import PeerScoreParams, TopicScoreParams, params_hash
 from bruit.scoring.seam import Refusal
@@ -358,7 +357,7 @@ class PeerScores:
             ),
             behaviour_counter=misbehaviour,
             slow_counter=dropped,
-            below=limits_above(score, self.thresholds),
+            below=self.thresholds.above(score),
         )
 
     def _explain_topic(self, table: Counters, row: int, column: int) -> TopicExplanation:

@@ -15,6 +15,9 @@ import msgspec
 
 from bruit.topics.errors import ConfigError
 
+# Below which a peer is treated worse. The other two thresholds are reached, not fallen below.
+LIMITS = ("gossip", "publish", "mesh", "graylist", "disconnect")
+
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Below (or, for the last two, from) which score what happens to a peer."""
@@ -26,6 +29,10 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     disconnect: float = -math.inf  # never, as in the specification
     accept_px: float = 0.0  # from: its peer exchange is believed (guess; the paper ran with 0)
     opportunistic_graft: float = 0.0  # mesh median below: graft better peers (guess, as above)
+
+    def above(self, score: float) -> tuple[str, ...]:
+        """Which of LIMITS the score is below."""
+        return tuple(name for name in LIMITS if score < getattr(self, name))
 
     def check(self, path: str = "scoring.thresholds") -> None:
         """Raise ConfigError naming the first value that breaks the order.

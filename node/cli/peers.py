@@ -154,14 +154,7 @@ def scores(
 
 
 def _parts(explanation: Explanation) -> tuple[str, ...]:
-    parts = (
-        explanation.score,
-        explanation.topics_capped,
-        explanation.app_specific.contribution,
-        explanation.ip_colocation.contribution,
-        explanation.behaviour_penalty.contribution,
-        explanation.slow_peer.contribution,
-    )
+    parts = (explanation.score, *explanation.parts().values())
     state = [] if explanation.connected else ["has left"]
     return (*(f"{part + 0.0:.6g}" for part in parts), ", ".join([*explanation.below, *state]))
 

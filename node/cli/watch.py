@@ -169,14 +169,7 @@ class Watch:
 
 def _why(explanation: Explanation) -> dict[str, float]:
     """What a score is the sum of, without what adds nothing."""
-    parts = {
-        "topics": explanation.topics_capped,
-        "app_specific": explanation.app_specific.contribution,
-        "ip_colocation": explanation.ip_colocation.contribution,
-        "behaviour_penalty": explanation.behaviour_penalty.contribution,
-        "slow_peer": explanation.slow_peer.contribution,
-    }
-    return {name: part for name, part in parts.items() if part}
+    return {name: part for name, part in explanation.parts().items() if part}
 
 
 def _fields(report: NodeReport) -> dict[str, object]:

@@ -204,7 +204,7 @@ class Router:
         context.tags.connected(event.peer, event.outbound, now)
         self._note_addresses(event.peer, event.addresses, now)
         context.emit(PeerJoined(event.peer, event.protocol, event.outbound))
-        self._standing.on_connected(peer, now)
+        self._standing.review(peer, now)
         self._say_hello(event.peer)
 
     def _on_renewed(self, event: PeerRenewed, now: float) -> None:
@@ -442,12 +442,12 @@ class Router:
         context = self._context
         context.ticks += 1
         self._gossip.heartbeat_counters(now)
-        self._standing.review(now)
-        if context.ticks % self._params.direct_connect_ticks == 0:
-            self._dial_direct(list(context.direct))
         for peer in context.peers:
+            self._standing.review(peer, now)
             if peer.lost_control:
                 self._repeat_lost_control(peer, now)
+        if context.ticks % self._params.direct_connect_ticks == 0:
+            self._dial_direct(list(context.direct))
         self._mesh.maintain(now)
         self._gossip.advertise(now)
         self._trim(now)

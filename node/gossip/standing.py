@@ -9,35 +9,25 @@ Direct peers are not: they are trusted whatever they do.
 from bruit.node.gossip.actions import Disconnect, ThresholdCrossed
 from bruit.node.gossip.context import Context
 from bruit.node.gossip.peers import Peer
-
-_NAMES = ("gossip", "publish", "mesh", "graylist", "disconnect")
+from bruit.scoring.thresholds import LIMITS
 
 
 class Standing:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._limits = [(name, getattr(context.thresholds, name)) for name in _NAMES]
-        self._highest = max(limit for _, limit in self._limits)
+        self._highest = max(getattr(context.thresholds, name) for name in LIMITS)
 
-    def on_connected(self, peer: Peer, now: float) -> None:
-        """Refuse a connection where the score that the peer left behind is too low."""
-        self._review(peer, now)
-
-    def review(self, now: float) -> None:
-        for peer in self._context.peers:
-            self._review(peer, now)
-
-    def _review(self, peer: Peer, now: float) -> None:
+    def review(self, peer: Peer, now: float) -> None:
+        """Look at one peer: when it connects, with the score that it left behind, and later."""
         context = self._context
         score = context.scores.score(peer.id, now)
         if score >= self._highest and not peer.below:
             return
-        below = tuple(name for name, limit in self._limits if score < limit)
-        if below != peer.below:
-            for name in _NAMES:
-                if (name in below) != (name in peer.below):
-                    context.emit(ThresholdCrossed(peer.id, name, name in below, score))
-            peer.below = below
+        below = context.thresholds.above(score)
+        for name in LIMITS:
+            if (name in below) != (name in peer.below):
+                context.emit(ThresholdCrossed(peer.id, name, name in below, score))
+        peer.below = below
         if "disconnect" in below and peer.id not in context.direct:
             context.count("peers disconnected for their score")
             limit = context.thresholds.disconnect
