@@ -34,7 +34,7 @@ class Banning:
     def __init__(
         self,
         directory: Path | None,
-        connected: Callable[[], Iterable[tuple[PeerId, str]]],
+        connected: Callable[[], Iterable[tuple[PeerId, tuple[str, ...]]]],
         feed: Callable[[events.Ban | events.Unban], None],
         disconnect: Callable[[PeerId, str], None],
     ) -> None:
@@ -51,10 +51,14 @@ class Banning:
     def _bans(self) -> Bans:
         return self._own if self._file is None else self._file.bans
 
-    def admit(self, peer: PeerId, address: str) -> str:
-        """Why the peer may not connect from the address; empty where it may."""
-        ban = self._bans.banning(peer, address, time.time())
-        return "" if ban is None else _reason(ban)
+    def admit(self, peer: PeerId, addresses: tuple[str, ...]) -> str:
+        """Why the peer may not connect from these addresses; empty where it may."""
+        now = time.time()
+        for address in addresses or ("",):
+            ban = self._bans.banning(peer, address, now)
+            if ban is not None:
+                return _reason(ban)
+        return ""
 
     async def load(self) -> None:
         """Read the file before anybody is let in. Raises LocalError where it cannot be read."""
@@ -117,8 +121,8 @@ class Banning:
         for text, peer in before.items():
             if text not in self._told:
                 self._feed(events.Unban(peer))
-        for peer, address in list(self._connected()):
-            reason = self.admit(peer, address)
+        for peer, addresses in list(self._connected()):
+            reason = self.admit(peer, addresses)
             if reason:
                 self._disconnect(peer, reason)
 

@@ -36,8 +36,9 @@ from bruit.node.net.host import (
     NETWORK_ERRORS,
     listening,
     new_host,
+    open_connections,
     parse_address,
-    remote_address,
+    remote_addresses,
 )
 from bruit.node.net.link import Traffic
 from bruit.node.reports import (
@@ -217,7 +218,10 @@ class Node:
         )
         self._banning = Banning(
             self._directory,
-            lambda: ((peer, remote_address(host, peer)) for peer in list(driver.streams.links)),
+            lambda: (
+                (peer, remote_addresses(open_connections(host, peer)))
+                for peer in list(driver.streams.links)
+            ),
             driver.feed,
             partial(self._hang_up, driver),
         )
@@ -455,13 +459,13 @@ class Node:
 
     def peers(self) -> list[PeerInfo]:
         """The connected peers, in the order in which they came."""
-        driver, now = self._started_driver(), trio.current_time()
+        driver, host, now = self._started_driver(), self._started_host(), trio.current_time()
         router = driver.statistics()
         topics, mesh = _by_peer(router.subscribers), _by_peer(router.mesh)
         return [
             PeerInfo(
                 peer=peer,
-                address=remote_address(self._started_host(), peer),
+                address=next(iter(remote_addresses(open_connections(host, peer))), ""),
                 outbound=joined.outbound,
                 protocol=joined.protocol,
                 since=since,
@@ -535,8 +539,8 @@ class Node:
         if scored and self._driver is not None:
             self._driver.feed(AppScored(scored))
 
-    def _admit(self, peer: PeerId, address: str) -> str:
-        reason = self._banning.admit(peer, address)
+    def _admit(self, peer: PeerId, addresses: tuple[str, ...]) -> str:
+        reason = self._banning.admit(peer, addresses)
         if reason:
             self._feed.tell(ConnectionRefused(peer, reason))
         return reason

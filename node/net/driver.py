@@ -90,9 +90,9 @@ class Driver:
         max_peers: int,
         on_delivery: Callable[[Deliver], None],
         on_report: Callable[[Report], None],
-        admit: Callable[[PeerId, str], str] = lambda peer, address: "",
+        admit: Callable[[PeerId, tuple[str, ...]], str] = lambda peer, addresses: "",
     ) -> None:
-        """``admit`` says why a peer may not connect from an address; nothing where it may."""
+        """``admit`` says why a peer may not connect from its addresses; nothing where it may."""
         self._host = host
         self._router = router
         self._dialer = dialer

@@ -14,7 +14,7 @@ from typing import cast
 import libp2p
 import multiaddr
 import trio
-from libp2p.abc import IHost
+from libp2p.abc import IHost, INetConn
 from libp2p.crypto.ed25519 import Ed25519PrivateKey
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.secp256k1 import Secp256k1PrivateKey
@@ -153,13 +153,17 @@ def known_record(host: IHost, peer: PeerId) -> Envelope | None:
         return None
 
 
-def remote_address(host: IHost, peer: PeerId) -> str:
-    """The multiaddr that a connected peer is at; empty where it is not known."""
-    for connection in host.get_network().get_connections(ID(peer)):
-        if not connection.is_closed:
-            for address in connection.get_transport_addresses()[:1]:
-                return str(address)
-    return ""
+def open_connections(host: IHost, peer: PeerId) -> list[INetConn]:
+    """The connections to a peer, the oldest first."""
+    connections = host.get_network().get_connections(ID(peer))
+    return [connection for connection in connections if not connection.is_closed]
+
+
+def remote_addresses(connections: Iterable[INetConn]) -> tuple[str, ...]:
+    """The multiaddrs of the other ends, each once, as far as they are known."""
+    return tuple(
+        dict.fromkeys(str(each) for conn in connections for each in conn.get_transport_addresses())
+    )
 
 
 def has_public_address(addresses: Iterable[multiaddr.Multiaddr]) -> bool:

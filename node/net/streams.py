@@ -5,7 +5,7 @@ Which protocol the peer speaks is what our stream was negotiated to. A peer that
 speaks none of them stays connected and is none of our business.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 import trio
@@ -27,7 +27,7 @@ from bruit.node.gossip.events import (
     Protocol,
 )
 from bruit.node.net.framing import FrameSplitter
-from bruit.node.net.host import NETWORK_ERRORS
+from bruit.node.net.host import NETWORK_ERRORS, open_connections, remote_addresses
 from bruit.node.net.judging import Judging
 from bruit.node.net.link import FAREWELL, Link, Traffic
 from bruit.topics.errors import RemoteError
@@ -53,7 +53,7 @@ class Streams(INotifee):
         feed: Callable[[Event], None],
         max_frame: int,
         max_peers: int,
-        admit: Callable[[PeerId, str], str],
+        admit: Callable[[PeerId, tuple[str, ...]], str],
     ) -> None:
         self._host = host
         self._judging = judging
@@ -88,7 +88,7 @@ class Streams(INotifee):
         peer_id = conn.muxed_conn.peer_id
         if peer_id.to_bytes() not in self.links:
             self._link(peer_id)
-        elif not self._admits(peer_id.to_bytes(), conn.get_transport_addresses()):
+        elif self._admit(peer_id.to_bytes(), remote_addresses([conn])):
             self._count("connection not admitted")
             await conn.close()
 
@@ -115,9 +115,7 @@ class Streams(INotifee):
         return None
 
     def _connections(self, peer_id: ID) -> list[INetConn]:
-        return [
-            conn for conn in self._host.get_network().get_connections(peer_id) if not conn.is_closed
-        ]
+        return open_connections(self._host, peer_id.to_bytes())
 
     def _link(self, peer_id: ID) -> Link | None:
         """The peer's link, begun where there is none yet. None where we take no more."""
@@ -130,16 +128,13 @@ class Streams(INotifee):
             self._count("too many peers")
             self._nursery.start_soon(self._hang_up, peer_id)
             return None
-        if not self._admits(peer, self._origin(peer_id)[1]):
+        if self._admit(peer, self._origin(peer_id)[1]):
             self._count("not admitted")
             self._nursery.start_soon(self._hang_up, peer_id)
             return None
         link = self.links[peer] = Link(peer)
         self._nursery.start_soon(self._serve, link, peer_id)
         return link
-
-    def _admits(self, peer: PeerId, addresses: Sequence[object]) -> bool:
-        return not any(self._admit(peer, str(address)) for address in addresses or ("",))
 
     def disconnect(self, peer: PeerId) -> None:
         """Close the connection to a peer, if there is one."""
@@ -230,8 +225,7 @@ class Streams(INotifee):
         """Whether we dialled the peer's oldest connection, and the address of each."""
         connections = self._connections(peer_id)
         outbound = [getattr(conn, "direction", None) == Direction.OUTBOUND for conn in connections]
-        addresses = [str(each) for conn in connections for each in conn.get_transport_addresses()]
-        return any(outbound[:1]), tuple(dict.fromkeys(addresses))
+        return any(outbound[:1]), remote_addresses(connections)
 
     # Reading
 

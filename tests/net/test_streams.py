@@ -53,7 +53,7 @@ class Bench:
             self.events.append,
             MAX_FRAME,
             MAX_PEERS,
-            lambda peer, address: self.refused.get(peer, ""),
+            lambda peer, addresses: self.refused.get(peer, ""),
         )
 
     async def connect(

@@ -25,13 +25,13 @@ class Guarded:
     """Bans of a node that knows nobody but whom a test connects, and what came of them."""
 
     def __init__(self, directory: Path | None) -> None:
-        self.connected: dict[PeerId, str] = {}
+        self.connected: dict[PeerId, tuple[str, ...]] = {}
         self.events: list[events.Ban | events.Unban] = []
         self.hung_up: list[tuple[PeerId, str]] = []
         self.happened = trio.lowlevel.ParkingLot()
         self.banning = Banning(directory, self._addresses, self._feed, self._disconnect)
 
-    def _addresses(self) -> list[tuple[PeerId, str]]:
+    def _addresses(self) -> list[tuple[PeerId, tuple[str, ...]]]:
         return list(self.connected.items())
 
     def _feed(self, event: events.Ban | events.Unban) -> None:
@@ -57,21 +57,32 @@ async def running(guarded: Guarded) -> AsyncIterator[None]:
 async def test_a_banned_peer_is_refused_everywhere_and_the_router_is_told(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path)
     await guarded.banning.load()
-    assert guarded.banning.admit(ALICE, NEAR) == ""
+    assert guarded.banning.admit(ALICE, (NEAR,)) == ""
     made = await guarded.banning.ban(peer_id_text(ALICE), 60, "spam")
     assert made.reason == "spam"
-    assert guarded.banning.admit(ALICE, NEAR) == f"{peer_id_text(ALICE)} is banned: spam"
-    assert guarded.banning.admit(BOB, NEAR) == ""
+    assert guarded.banning.admit(ALICE, (NEAR,)) == f"{peer_id_text(ALICE)} is banned: spam"
+    assert guarded.banning.admit(BOB, (NEAR,)) == ""
     assert guarded.events == [events.Ban(ALICE)]
+
+
+async def test_a_peer_with_several_connections_is_banned_at_each_of_their_addresses(
+    tmp_path: Path,
+) -> None:
+    guarded = Guarded(tmp_path)
+    guarded.connected = {ALICE: (FAR, NEAR), BOB: (FAR,)}
+    await guarded.banning.load()
+    await guarded.banning.ban("192.0.2.0/24", None, "")
+    assert guarded.hung_up == [(ALICE, "192.0.2.0/24 is banned")]
+    assert guarded.banning.admit(ALICE, (FAR, NEAR)) == "192.0.2.0/24 is banned"
 
 
 async def test_whoever_is_connected_from_a_banned_subnet_is_hung_up_on(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path)
-    guarded.connected = {ALICE: NEAR, BOB: FAR}
+    guarded.connected = {ALICE: (NEAR,), BOB: (FAR,)}
     await guarded.banning.ban("192.0.2.0/24", None, "")
     assert guarded.hung_up == [(ALICE, "192.0.2.0/24 is banned")]
-    assert guarded.banning.admit(ALICE, NEAR) == "192.0.2.0/24 is banned"
-    assert guarded.banning.admit(ALICE, FAR) == ""
+    assert guarded.banning.admit(ALICE, (NEAR,)) == "192.0.2.0/24 is banned"
+    assert guarded.banning.admit(ALICE, (FAR,)) == ""
     assert guarded.events == []  # the router knows of peers, not of addresses
 
 
@@ -79,7 +90,7 @@ async def test_a_ban_that_is_lifted_is_over_at_once(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path)
     await guarded.banning.ban(peer_id_text(ALICE), None, "")
     assert await guarded.banning.unban(peer_id_text(ALICE))
-    assert guarded.banning.admit(ALICE, NEAR) == ""
+    assert guarded.banning.admit(ALICE, (NEAR,)) == ""
     assert guarded.events == [events.Ban(ALICE), events.Unban(ALICE)]
     assert not await guarded.banning.unban(peer_id_text(ALICE))
     assert guarded.banning.bans() == ()
@@ -97,7 +108,7 @@ async def test_bans_outlive_the_node(tmp_path: Path) -> None:
     await Guarded(tmp_path).banning.ban(peer_id_text(ALICE), None, "spam")
     guarded = Guarded(tmp_path)
     await guarded.banning.load()
-    assert guarded.banning.admit(ALICE, NEAR)
+    assert guarded.banning.admit(ALICE, (NEAR,))
     assert guarded.events == [events.Ban(ALICE)]
 
 
@@ -105,9 +116,9 @@ async def test_without_a_folder_bans_end_with_the_node(tmp_path: Path) -> None:
     guarded = Guarded(None)
     await guarded.banning.load()
     await guarded.banning.ban(peer_id_text(ALICE), None, "spam")
-    assert guarded.banning.admit(ALICE, NEAR)
+    assert guarded.banning.admit(ALICE, (NEAR,))
     assert await guarded.banning.unban(peer_id_text(ALICE))
-    assert guarded.banning.admit(ALICE, NEAR) == ""
+    assert guarded.banning.admit(ALICE, (NEAR,)) == ""
 
 
 @pytest.mark.parametrize("directory", [True, False])
@@ -128,7 +139,7 @@ async def test_a_file_that_cannot_be_read_stops_the_start(tmp_path: Path) -> Non
 
 async def test_what_another_program_writes_into_the_file_is_followed(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path)
-    guarded.connected = {BOB: FAR}
+    guarded.connected = {BOB: (FAR,)}
     await guarded.banning.load()
     other = BanFile(tmp_path / BAN_FILE)
     async with running(guarded):
@@ -141,7 +152,7 @@ async def test_what_another_program_writes_into_the_file_is_followed(tmp_path: P
         edit_file(other, lambda bans: bans.lift(peer_id_text(ALICE)))
         await guarded.happened.park()
         assert guarded.events == [events.Ban(ALICE), events.Unban(ALICE)]
-        assert guarded.banning.admit(ALICE, NEAR) == ""
+        assert guarded.banning.admit(ALICE, (NEAR,)) == ""
 
 
 async def test_a_ban_ends_when_its_time_is_over() -> None:
@@ -191,7 +202,7 @@ async def test_a_file_that_goes_bad_leaves_the_bans_in_force_until_it_is_mended(
         async with running(guarded):
             await trio.Path(file).write_text("{")
             await heard.spoken.park()
-            assert guarded.banning.admit(ALICE, NEAR)
+            assert guarded.banning.admit(ALICE, (NEAR,))
             await trio.Path(file).write_text(good)
             edit_file(BanFile(file), lambda bans: bans.lift(peer_id_text(ALICE)))
             await guarded.happened.park()
