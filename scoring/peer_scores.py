@@ -39,7 +39,7 @@ MAX_RETAINED = 10_000  # disconnected peers that are remembered; guess
 class _Peer:
     """A row, and what is known of its score without looking there."""
 
-    __slots__ = ("changed", "colocated", "expires", "fresh", "row", "topics", "total")
+    __slots__ = ("changed", "colocated", "expires", "fresh", "lowered", "row", "topics", "total")
 
     def __init__(self, row: int) -> None:
         self.row = row
@@ -47,6 +47,7 @@ class _Peer:
         self.changed: dict[int, None] = {}  # columns whose contribution is out of date
         self.colocated = -1  # version of the addresses that the row's P6 goes by
         self.fresh = False  # whether ``total`` holds, but for P6
+        self.lowered = True  # whether the score may be less than ``total``, but for P6
         self.topics = 0.0  # sum over topics after the cap, but for ``changed``
         self.total = 0.0
 
@@ -124,6 +125,14 @@ class PeerScores:
             self._settle(peer, known, self._absent)
         return known.total
 
+    def reaches(self, peer: PeerId, limit: float, now: float) -> bool:
+        known = self._connected.get(peer)
+        if known is not None and known.total >= limit and not known.lowered:
+            # Deliveries only add to P2 and take from P3's deficit.
+            if known.colocated == self._colocation.version:
+                return True
+        return self.score(peer, now) >= limit
+
     def _settle(self, peer: PeerId, known: _Peer, table: Counters) -> None:
         """Bring the score of one peer up to date."""
         if known.changed:
@@ -133,7 +142,7 @@ class PeerScores:
         if known.colocated != self._colocation.version:
             self._colocate(peer, known, table)
         known.total = table.total(known.row, known.topics)
-        known.fresh = True
+        known.fresh, known.lowered = True, False
 
     def _colocate(self, peer: PeerId, known: _Peer, table: Counters) -> None:
         table.colocation[known.row] = self._colocation.factor(peer)
@@ -149,7 +158,7 @@ class PeerScores:
         for known in peers.values():
             known.topics = topics[known.row]
             known.total = totals[known.row]
-            known.fresh = True
+            known.fresh, known.lowered = True, False
             if known.changed:
                 known.changed.clear()
 
@@ -180,7 +189,7 @@ class PeerScores:
         known.changed |= dict.fromkeys(self._present.touched(known.row))
         self._present.leave(known.row)
         known.row = self._present.move(known.row, self._absent)
-        known.fresh = False
+        known.fresh, known.lowered = False, True
         known.expires = now + self.params.retain_score
         self._retained[peer] = known
         if len(self._retained) > MAX_RETAINED:
@@ -196,14 +205,14 @@ class PeerScores:
         if found is not None:
             known, table = found
             table.behaviour[known.row] += count
-            known.fresh = False
+            known.fresh, known.lowered = False, True
 
     def slow(self, peer: PeerId, count: int, now: float) -> None:
         found = self._find(peer)
         if found is not None:
             known, table = found
             table.slow[known.row] += count
-            known.fresh = False
+            known.fresh, known.lowered = False, True
 
     def set_app_score(self, peer: PeerId, value: float, now: float) -> None:
         """As the protocol says. LocalError, nothing changed, where ``value`` is not finite."""
@@ -213,7 +222,7 @@ class PeerScores:
         if found is not None:
             known, table = found
             table.app[known.row] = value
-            known.fresh = False
+            known.fresh, known.lowered = False, True
 
     def _find(self, peer: PeerId) -> tuple[_Peer, Counters] | None:
         known = self._connected.get(peer)
@@ -244,14 +253,14 @@ class PeerScores:
         if known is not None and column is not None:
             self._present.graft(column, known.row, now)
             known.changed[column] = None
-            known.fresh = False
+            known.fresh, known.lowered = False, True
 
     def pruned(self, peer: PeerId, topic: str, now: float) -> None:
         known, column = self._connected.get(peer), self._column(topic)
         if known is not None and column is not None:
             self._present.prune(column, known.row)
             known.changed[column] = None
-            known.fresh = False
+            known.fresh, known.lowered = False, True
 
     def _column(self, topic: str) -> int | None:
         column = self._columns.get(topic)
@@ -325,7 +334,7 @@ class PeerScores:
                 known, table = found
                 table.count_invalid(column, known.row)
                 known.changed[column] = None
-                known.fresh = False
+                known.fresh, known.lowered = False, True
 
     # Reasons
 

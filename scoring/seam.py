@@ -35,6 +35,9 @@ class Scores(Protocol):
     def score(self, peer: PeerId, now: float) -> float:
         """The peer's score; 0 for a stranger."""
 
+    def reaches(self, peer: PeerId, limit: float, now: float) -> bool:
+        """Whether the peer's score is at least ``limit``: for every message it is asked."""
+
     def connected(self, peer: PeerId, addresses: tuple[str, ...], now: float) -> None:
         """The peer is connected, from these multiaddrs: one for each connection.
 
@@ -86,6 +89,9 @@ class NeutralScores:
 
     def score(self, peer: PeerId, now: float) -> float:
         return 0.0
+
+    def reaches(self, peer: PeerId, limit: float, now: float) -> bool:
+        return self.score(peer, now) >= limit
 
     def connected(self, peer: PeerId, addresses: tuple[str, ...], now: float) -> None:
         return None

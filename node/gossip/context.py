@@ -105,7 +105,11 @@ class Context:
 
         An IDONTWANT must not wait behind the message that it speaks of.
         """
-        actions: list[Action] = [
+        actions = self._actions
+        self._actions = []
+        if not self._batches:
+            return actions
+        control: list[Action] = [
             SendControl(peer, frame)
             for peer, batch in self._batches.items()
             for frame in encode_batch(
@@ -115,7 +119,5 @@ class Context:
                 self.params.max_idontwant_length,
             )
         ]
-        actions += self._actions
         self._batches.clear()
-        self._actions = []
-        return actions
+        return control + actions

@@ -20,7 +20,7 @@ from bruit.node.gossip.context import Context
 from bruit.node.gossip.events import SignatureChecked, Validated
 from bruit.node.gossip.lazy import LazyGossip
 from bruit.node.gossip.mesh import Mesh
-from bruit.node.gossip.params import MAX_MESSAGE_ID
+from bruit.node.gossip.params import MAX_MESSAGE_ID, TopicParams
 from bruit.node.gossip.wire import message_frame
 from bruit.scoring.seam import Refusal
 from bruit.topics.errors import RemoteError
@@ -34,19 +34,39 @@ from bruit.topics.message import (
 from bruit.topics.validation import ACCEPTED, Verdict
 
 
+class _Load(msgspec.Struct):
+    """What one topic has under way."""
+
+    messages: int = 0
+    size: int = 0  # bytes
+
+
 class _Pending(msgspec.Struct):
     """A message on its way through the checks."""
 
     message: Message
     message_id: bytes
     source: PeerId
+    params: TopicParams  # of its topic
+    load: _Load  # the same
     copies_from: dict[PeerId, int] = {}  # who else sent it, or sent it again: how often
 
     def copy(self, sender: PeerId) -> None:
         self.copies_from[sender] = self.copies_from.get(sender, 0) + 1
 
-    def senders(self) -> dict[PeerId, None]:
-        return dict.fromkeys((self.source, *self.copies_from))
+    def senders(self) -> list[PeerId]:
+        if not self.copies_from:
+            return [self.source]
+        return list(dict.fromkeys((self.source, *self.copies_from)))
+
+    def enters(self) -> None:
+        """It counts as under way."""
+        self.load.messages += 1
+        self.load.size += len(self.message.raw)
+
+    def leaves(self) -> None:
+        self.load.messages -= 1
+        self.load.size -= len(self.message.raw)
 
 
 class Intake:
@@ -59,11 +79,11 @@ class Intake:
         self._last_ticket = 0
         self._checking: dict[int, _Pending] = {}  # ticket → signature under way
         self._validating: dict[int, _Pending] = {}  # ticket → validation under way
-        # The same by id; two forgeries of one id can be under way at once, so
-        # the bytes of the message tell them apart.
-        self._checking_ids: dict[tuple[bytes, bytes], _Pending] = {}
+        # The same by id; two forgeries of one id can be under way at once: the bytes
+        # of the message tell them apart.
+        self._checking_ids: dict[bytes, list[_Pending]] = {}
         self._validating_ids: dict[bytes, _Pending] = {}
-        self._load: dict[str, tuple[int, int]] = {}  # topic → messages and bytes under way
+        self._loads: dict[str, _Load] = {}  # of topics that we are or were subscribed to
 
     @property
     def pending(self) -> int:
@@ -100,10 +120,14 @@ class Intake:
         if not 0 < len(message_id) <= MAX_MESSAGE_ID:
             self._reject(message, message_id, source, "message id of impossible length", now)
             return
+        load = self._loads.get(topic)
+        if load is None:
+            load = self._loads[topic] = _Load()
+        pending = _Pending(message, message_id, source, params, load)
         if self._signed:
-            self._check_signature(message, message_id, source, now)
+            self._check_signature(pending, now)
         else:
-            self._authentic(_Pending(message, message_id, source), now)
+            self._authentic(pending, now)
 
     def _on_copy(self, topic: str, message_id: bytes, source: PeerId, now: float) -> None:
         """A copy of a message that is seen."""
@@ -115,28 +139,37 @@ class Intake:
 
     # Signature
 
-    def _check_signature(
-        self, message: Message, message_id: bytes, source: PeerId, now: float
-    ) -> None:
-        first = self._checking_ids.get((message_id, message.raw))
-        if first is not None:  # scored when the signature is: it may be another's id
-            first.copy(source)
-            self._context.count(drops.DUPLICATE)
+    def _check_signature(self, pending: _Pending, now: float) -> None:
+        message = pending.message
+        under_check = self._checking_ids.get(pending.message_id)
+        for first in under_check or ():
+            if first.message.raw == message.raw:
+                # Scored when the signature is: it may be under another's id.
+                first.copy(pending.source)
+                self._context.count(drops.DUPLICATE)
+                return
+        if not self._has_room(pending, now):
             return
-        pending = _Pending(message, message_id, source)
-        if self._has_room(pending, now):
-            self._occupy(message.topic, 1, len(message.raw))
-            self._checking[self._ticket()] = pending
-            self._checking_ids[message_id, message.raw] = pending
-            self._context.emit(CheckSignature(self._last_ticket, message))
+        pending.enters()
+        self._last_ticket += 1
+        self._checking[self._last_ticket] = pending
+        if under_check is None:
+            self._checking_ids[pending.message_id] = [pending]
+        else:
+            under_check.append(pending)
+        self._context.emit(CheckSignature(self._last_ticket, message))
 
     def on_signature(self, event: SignatureChecked, now: float) -> None:
         pending = self._checking.pop(event.ticket, None)
         if pending is None:
             return
         message = pending.message
-        del self._checking_ids[pending.message_id, message.raw]
-        self._occupy(message.topic, -1, -len(message.raw))
+        under_check = self._checking_ids[pending.message_id]
+        if len(under_check) == 1:
+            del self._checking_ids[pending.message_id]
+        else:
+            self._checking_ids[pending.message_id] = [p for p in under_check if p is not pending]
+        pending.leaves()
         if not event.valid:
             for sender in pending.senders():
                 self._reject(message, pending.message_id, sender, "invalid signature", now)
@@ -151,7 +184,7 @@ class Intake:
     def _authentic(self, pending: _Pending, now: float) -> None:
         """The message is what its author wrote, and new."""
         message, message_id = pending.message, pending.message_id
-        validated = self._context.config.topic(message.topic).validated
+        validated = pending.params.validated
         if not self._mesh.joined(message.topic):
             return  # left while the signature was checked
         if message.author == self._context.own_id:
@@ -172,8 +205,9 @@ class Intake:
         if not validated:
             self._accept(pending, Validated(0, ACCEPTED, message.data), now)
             return
-        self._occupy(message.topic, 1, len(message.raw))
-        self._validating[self._ticket()] = pending
+        pending.enters()
+        self._last_ticket += 1
+        self._validating[self._last_ticket] = pending
         self._validating_ids[message_id] = pending
         self._context.emit(Validate(self._last_ticket, message, pending.source))
 
@@ -183,7 +217,7 @@ class Intake:
             return
         message = pending.message
         del self._validating_ids[pending.message_id]
-        self._occupy(message.topic, -1, -len(message.raw))
+        pending.leaves()
         match event.validation.verdict:
             case Verdict.ACCEPT:
                 self._accept(pending, event, now)
@@ -203,12 +237,15 @@ class Intake:
         context, topic = self._context, message.topic
         if not self._mesh.joined(topic):
             return  # left while the message was judged: it is nobody's any more
-        senders = list(pending.senders())
+        senders = pending.senders()
         context.delivered(source, topic, message_id, now)
         context.tags.delivered(senders, topic)
         self._gossip.cache.put(message_id, message)
-        has_it = {message.author, *senders}
-        targets = tuple(peer for peer in self.targets(topic, message_id, now) if peer not in has_it)
+        targets = tuple(
+            peer
+            for peer in self.targets(topic, message_id, now)
+            if peer not in senders and peer != message.author
+        )
         if targets:
             frame = message_frame(message.raw)
             context.emit(SendMessage(targets, message_id, frame, Lane.FORWARD))
@@ -221,12 +258,12 @@ class Intake:
         """Mesh, direct and floodsub peers that are to have a message, and do not refuse it."""
         context = self._context
         chosen = dict.fromkeys(self._mesh.members(topic))
-        for peer in context.peers.subscribed(topic):
-            floods = not peer.protocol.has_mesh and (
-                context.scores.score(peer.id, now) >= context.thresholds.publish
-            )
-            if floods or peer.id in context.direct:
+        for peer in context.peers.flooded(topic):
+            if context.scores.reaches(peer.id, context.thresholds.publish, now):
                 chosen[peer.id] = None
+        for direct in context.direct:
+            if context.peers.is_subscribed(direct, topic):
+                chosen[direct] = None
         return self.willing(chosen, message_id)
 
     def willing(self, peers: dict[PeerId, None], message_id: bytes) -> list[PeerId]:
@@ -259,22 +296,11 @@ class Intake:
     def _has_room(self, pending: _Pending, now: float) -> bool:
         """Whether the topic may take one more under way; if not, it is dropped, blaming nobody."""
         context, message = self._context, pending.message
-        params = context.config.topic(message.topic)
-        count, size = self._load.get(message.topic, (0, 0))
-        if count < params.max_validating and size + len(message.raw) <= params.max_validating_bytes:
-            return True
+        params, load = pending.params, pending.load
+        if load.messages < params.max_validating:
+            if load.size + len(message.raw) <= params.max_validating_bytes:
+                return True
         context.drop(drops.VALIDATION_FULL, pending.source, message.topic)
         context.refused(pending.source, message.topic, pending.message_id, Refusal.QUEUE_FULL, now)
         self._gossip.promises.excuse(pending.source)
         return False
-
-    def _occupy(self, topic: str, messages: int, size: int) -> None:
-        count, occupied = self._load.get(topic, (0, 0))
-        if count + messages:
-            self._load[topic] = (count + messages, occupied + size)
-        else:
-            del self._load[topic]
-
-    def _ticket(self) -> int:
-        self._last_ticket += 1
-        return self._last_ticket

@@ -67,7 +67,7 @@ class LazyGossip:
 
     def on_ihave(self, peer: Peer, entries: Iterable[IHave], now: float) -> None:
         context, params = self._context, self._context.params
-        if context.scores.score(peer.id, now) < context.thresholds.gossip:
+        if not context.scores.reaches(peer.id, context.thresholds.gossip, now):
             context.drop(drops.IHAVE_LOW_SCORE, peer.id)
             return
         peer.ihaves += 1
@@ -107,7 +107,7 @@ class LazyGossip:
 
     def on_iwant(self, peer: Peer, entries: Iterable[IWant], now: float) -> None:
         context, params = self._context, self._context.params
-        if context.scores.score(peer.id, now) < context.thresholds.gossip:
+        if not context.scores.reaches(peer.id, context.thresholds.gossip, now):
             context.drop(drops.IWANT_LOW_SCORE, peer.id)
             return
         asked: dict[bytes, None] = {}
@@ -192,7 +192,7 @@ class LazyGossip:
             if peer.protocol.has_mesh
             and peer.id not in excluded
             and peer.id not in context.direct
-            and context.scores.score(peer.id, now) >= context.thresholds.gossip
+            and context.scores.reaches(peer.id, context.thresholds.gossip, now)
         ]
         if not eligible:
             return

@@ -144,7 +144,7 @@ class Mesh:
                 context.scores.misbehaved(peer.id, 2 if early else 1, "GRAFT in backoff", now)
                 context.count("GRAFT in backoff")
                 refused[topic] = None
-            elif context.scores.score(peer.id, now) < context.thresholds.mesh:
+            elif not context.scores.reaches(peer.id, context.thresholds.mesh, now):
                 exchange = False
                 refused[topic] = None
             elif self._is_full(topic, peer) or not self._counts_as_subscribed(peer, topic):
@@ -189,7 +189,7 @@ class Mesh:
         context = self._context
         if not context.params.peer_exchange:
             return
-        if context.scores.score(peer.id, now) < context.thresholds.accept_px:
+        if not context.scores.reaches(peer.id, context.thresholds.accept_px, now):
             context.drop(drops.PX_LOW_SCORE, peer.id)
             return
         candidates = list(offered.items())

@@ -45,7 +45,8 @@ class Peers:
 
     def __init__(self) -> None:
         self._peers: dict[PeerId, Peer] = {}
-        self._by_topic: dict[str, dict[PeerId, None]] = {}
+        self._by_topic: dict[str, dict[PeerId, Peer]] = {}
+        self._flooded: dict[str, dict[PeerId, Peer]] = {}  # those of them that have no mesh
 
     def add(self, peer: Peer) -> None:
         self._peers[peer.id] = peer
@@ -65,7 +66,9 @@ class Peers:
         if len(peer.topics) >= MAX_TOPICS_PER_PEER and topic not in peer.topics:
             return False
         peer.topics[topic] = None
-        self._by_topic.setdefault(topic, {})[peer.id] = None
+        self._by_topic.setdefault(topic, {})[peer.id] = peer
+        if not peer.protocol.has_mesh:
+            self._flooded.setdefault(topic, {})[peer.id] = peer
         return True
 
     def unsubscribe(self, peer: Peer, topic: str) -> None:
@@ -74,14 +77,18 @@ class Peers:
             self._leave(peer.id, topic)
 
     def _leave(self, peer: PeerId, topic: str) -> None:
-        subscribers = self._by_topic[topic]
-        del subscribers[peer]
-        if not subscribers:
-            del self._by_topic[topic]
+        for by_topic in (self._by_topic, self._flooded):
+            subscribers = by_topic.get(topic, {})
+            if subscribers.pop(peer, None) is not None and not subscribers:
+                del by_topic[topic]
 
     def subscribed(self, topic: str) -> list[Peer]:
         """The peers subscribed to a topic, in the order in which they subscribed."""
-        return [self._peers[peer] for peer in self._by_topic.get(topic, ())]
+        return list(self._by_topic.get(topic, {}).values())
+
+    def flooded(self, topic: str) -> list[Peer]:
+        """Those of them that speak only floodsub: no mesh has them, they get everything."""
+        return list(self._flooded.get(topic, {}).values())
 
     def is_subscribed(self, peer: PeerId, topic: str) -> bool:
         return peer in self._by_topic.get(topic, ())

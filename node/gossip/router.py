@@ -10,6 +10,7 @@ connected peers and subscribed topics.
 """
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 
@@ -61,7 +62,7 @@ from bruit.node.gossip.peers import Peer
 from bruit.node.gossip.rpc_pb2 import Rpc
 from bruit.node.gossip.standing import Standing
 from bruit.node.gossip.topic_filter import TopicFilter
-from bruit.node.gossip.wire import decode_frame, message_frame
+from bruit.node.gossip.wire import decode_frame, message_frame, sole_message
 from bruit.scoring.seam import NeutralScores, Scores
 from bruit.scoring.thresholds import Thresholds
 from bruit.topics.errors import LocalError, RemoteError
@@ -248,6 +249,11 @@ class Router:
         if peer is None:
             context.drop(drops.UNKNOWN_PEER, sender)
             return
+        raw = sole_message(frame)
+        if raw is not None:
+            if self._heeded(sender, now):
+                self._take([raw], sender, now)
+            return
         try:
             rpc = decode_frame(frame)
             said = [(each.topic, each.subscribe) for each in rpc.subscriptions]
@@ -260,18 +266,31 @@ class Router:
         # only once, and its score may recover.
         for topic, subscribe in noted:
             self._on_subscription(peer, topic, subscribe, now)
-        trusted = sender in context.direct
-        if not trusted and context.scores.score(sender, now) < context.thresholds.graylist:
-            context.drop(drops.GRAYLISTED, sender)
+        if not self._heeded(sender, now):
             return
         if rpc.publish:
-            if trusted or context.gater is None or context.gater.accepts(sender, now):
-                for raw in rpc.publish:
-                    self._intake.receive(raw, sender, now)
-            else:
-                context.drop(drops.GATED, sender, count=len(rpc.publish))
+            self._take(rpc.publish, sender, now)
         if rpc.HasField("control"):
             self._on_control(peer, rpc, now)
+
+    def _heeded(self, sender: PeerId, now: float) -> bool:
+        """Whether we listen to a peer at all; if not, its frame is dropped."""
+        context = self._context
+        if context.scores.reaches(sender, context.thresholds.graylist, now):
+            return True
+        if sender in context.direct:
+            return True
+        context.drop(drops.GRAYLISTED, sender)
+        return False
+
+    def _take(self, messages: Sequence[bytes], sender: PeerId, now: float) -> None:
+        """Take the messages of a frame, unless the gater is against it."""
+        context = self._context
+        if context.gater is None or context.gater.accepts(sender, now) or sender in context.direct:
+            for raw in messages:
+                self._intake.receive(raw, sender, now)
+        else:
+            context.drop(drops.GATED, sender, count=len(messages))
 
     def _on_subscription(self, peer: Peer, topic: str, subscribe: bool, now: float) -> None:
         context = self._context
@@ -406,7 +425,7 @@ class Router:
                 peer.id: None
                 for peer in context.peers.subscribed(topic)
                 if peer.id in context.direct
-                or context.scores.score(peer.id, now) >= context.thresholds.publish
+                or context.scores.reaches(peer.id, context.thresholds.publish, now)
             }
             return self._intake.willing(chosen, message_id)
         targets = self._intake.targets(topic, message_id, now)

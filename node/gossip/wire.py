@@ -53,6 +53,20 @@ def decode_frame(frame: bytes) -> Rpc:
     return rpc
 
 
+def sole_message(frame: bytes) -> bytes | None:
+    """The message of a frame that carries one and nothing else: nearly every frame under load."""
+    if len(frame) < 2 or frame[0] != _PUBLISH_TAG:
+        return None
+    size = shift = 0
+    for at in range(1, min(len(frame), WRAPPING)):
+        byte = frame[at]
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return frame[at + 1 :] if at + 1 + size == len(frame) else None
+        shift += 7
+    return None
+
+
 def _check_lists(rpc: Rpc) -> None:
     _bound("subscriptions", len(rpc.subscriptions), params.MAX_SUBSCRIPTIONS_PER_RPC)
     control = rpc.control

@@ -53,6 +53,9 @@ class RecordingScores:
     def score(self, peer: PeerId, now: float) -> float:
         return self.values.get(peer, 0.0)
 
+    def reaches(self, peer: PeerId, limit: float, now: float) -> bool:
+        return self.score(peer, now) >= limit
+
     def connected(self, peer: PeerId, addresses: tuple[str, ...], now: float) -> None:
         self.here[peer] = None
         self.addresses[peer] = addresses
