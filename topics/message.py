@@ -6,6 +6,7 @@ forwarded is what was received, to the bit.
 """
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
@@ -159,7 +160,7 @@ def _author_key(message: Message) -> PublicKey | None:
 
 
 class Author:
-    """Makes the messages of one node: counts seqnos and signs.
+    """Makes the messages of one node: counts seqnos and signs. Safe in several threads.
 
     ``first_seqno`` must exceed every number the identity used before; a driver
     hands in wall-clock nanoseconds, as go-libp2p-pubsub does.
@@ -168,7 +169,7 @@ class Author:
     def __init__(self, key: PrivateKey, policy: SignaturePolicy, first_seqno: int) -> None:
         self._sign = key.signer()
         self._policy = policy
-        self._seqno = first_seqno
+        self._seqnos = itertools.count(first_seqno)
         public = key.public_key()
         self.peer_id: PeerId = public.peer_id()
 
@@ -181,8 +182,7 @@ class Author:
         if self._policy is SignaturePolicy.STRICT_NO_SIGN:
             raw = b"".join((of_data, data, of_topic, name))
             return Message(topic, data, b"", b"", b"", b"", raw)
-        seqno = self._seqno.to_bytes(SEQNO_BYTES, "big")
-        self._seqno += 1
+        seqno = next(self._seqnos).to_bytes(SEQNO_BYTES, "big")
         author = self.peer_id
         of_author = b"\x0a" + encode_uvarint(len(author))
         signed = b"".join(

@@ -10,6 +10,7 @@ import hashlib
 
 import base58
 import coincurve
+import nacl.signing
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from bruit.topics.errors import LocalError, RemoteError
 from bruit.topics.keys import (
     MAX_PUBLIC_KEY,
+    MUCH,
     KeyType,
     PrivateKey,
     PublicKey,
@@ -214,6 +216,18 @@ def test_what_a_key_signs_its_public_key_verifies(
 ) -> None:
     key = PrivateKey(kind, secret)
     assert key.public_key().verify(data, key.sign(data))
+
+
+@pytest.mark.parametrize("size", [MUCH - 1, MUCH, MUCH + 1, 500_000])
+def test_an_ed25519_signature_is_the_same_at_every_size(size: int) -> None:
+    """From MUCH bytes on another library makes and checks it; libsodium is the judge here."""
+    key, data = PrivateKey(KeyType.ED25519, b"\x07" * 32), bytes(range(256)) * (size // 256 + 1)
+    data = data[:size]
+    signature = key.sign(data)
+    assert signature == nacl.signing.SigningKey(key.secret).sign(data).signature
+    assert key.public_key().verify(data, signature)
+    assert not key.public_key().verify(data[:-1] + b"!", signature)
+    assert not key.public_key().verify(data, bytes(64))
 
 
 @given(own_kinds, st.binary(min_size=1, max_size=100), st.data())

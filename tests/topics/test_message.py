@@ -28,6 +28,7 @@ from bruit.topics.message import (
     policy_fault,
     signature_valid,
 )
+from bruit.topics.message_pb2 import PubsubMessage
 
 FROM, DATA, SEQNO, TOPIC, SIGNATURE, KEY = range(1, 7)  # field numbers of the schema
 KEYS = {kind: PrivateKey(kind, b"\x01" * 32) for kind in (KeyType.ED25519, KeyType.SECP256K1)}
@@ -209,6 +210,67 @@ def public_of(key: rsa.RSAPrivateKey) -> PublicKey:
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         ),
     )
+
+
+# Everything that protobuf allows: fields in any order, again, empty, in a longer form than
+# needed, unknown. What is signed is what a parser makes of it, written in the schema's order.
+def long_form(number: int, value: bytes) -> bytes:
+    """A field whose length takes a byte more than it needs."""
+    head, body = field(number, value)[: -len(value) or None], value
+    return head[:-1] + bytes([head[-1] | 0x80, 0]) + body
+
+
+def of_number(number: int, values: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    form = st.sampled_from([field, field, field, long_form])
+    return st.builds(lambda write, value: write(number, value), form, values)
+
+
+odd_fields = st.lists(
+    st.one_of(
+        of_number(FROM, st.just(ALICE.public_key().peer_id())),
+        of_number(DATA, st.sampled_from([b"", b"x", b"data", bytes(200)])),
+        of_number(SEQNO, st.sampled_from([b"\x01", bytes(8)])),
+        of_number(TOPIC, st.sampled_from([b"/t", "/täglich".encode()])),
+        st.sampled_from([b"\x38\x01", b"\x3a\x00", field(9, b"from the future")]),
+    ),
+    max_size=7,
+)
+
+
+@given(
+    before=odd_fields,
+    after=odd_fields,
+    plain=st.permutations(["author", "data", "seqno", "topic", "signature"]),
+)
+def test_what_is_signed_is_what_a_parser_makes_of_any_encoding(
+    before: list[bytes], after: list[bytes], plain: list[str]
+) -> None:
+    values = {
+        "author": ALICE.public_key().peer_id(),
+        "data": b"data",
+        "seqno": bytes(8),
+        "topic": b"/t",
+        "signature": bytes(64),
+    }
+    body = {name: values[name] for name in plain}
+    parsed = PubsubMessage.FromString(b"".join((*before, encode(**body), *after)))
+    parsed.ClearField("signature")
+    unsigned = parsed.SerializeToString(deterministic=True)
+    body["signature"] = ALICE.sign(b"libp2p-pubsub:" + unsigned)
+    assert signature_valid(decode_message(b"".join((*before, encode(**body), *after))))
+    body["signature"] = ALICE.sign(b"libp2p-pubsub:" + unsigned + b"\x38\x02")
+    assert not signature_valid(decode_message(b"".join((*before, encode(**body), *after))))
+
+
+@given(plain=st.permutations(["author", "data", "seqno", "topic", "signature"]))
+def test_an_empty_field_and_an_unknown_one_of_its_size_are_told_apart(plain: list[str]) -> None:
+    """What is there and what is signed have the same length, and are not the same."""
+    values = {"author": ALICE.public_key().peer_id(), "seqno": bytes(8), "topic": b"/t"}
+    without = encode(**{name: values[name] for name in plain if name in values})
+    signed_as = encode(author=values["author"], data=b"", seqno=bytes(8), topic=b"/t")
+    signature = ALICE.sign(b"libp2p-pubsub:" + signed_as)
+    stuffed = decode_message(without + b"\x3a\x00" + encode(signature=signature))
+    assert not signature_valid(stuffed)
 
 
 def test_an_author_whose_id_is_a_hash_sends_the_key_along(rsa_key: rsa.RSAPrivateKey) -> None:
