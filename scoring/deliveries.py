@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from enum import Enum
 
+import msgspec
+
 from bruit.topics.keys import PeerId
 
 MAX_RECORDS = 1_000_000  # guess; the oldest go first
@@ -24,16 +26,13 @@ class Delivery(Enum):
     THROTTLED = "throttled"
 
 
-class Record:
+class Record(msgspec.Struct, gc=False):
     """One message. ``peers`` sent it: those who are not to count again."""
 
-    __slots__ = ("expires", "peers", "state", "validated")
-
-    def __init__(self, expires: float) -> None:
-        self.expires = expires
-        self.state = Delivery.UNKNOWN
-        self.validated = 0.0  # seconds, where it is VALID
-        self.peers: dict[PeerId, None] = {}
+    expires: float
+    state: Delivery = Delivery.UNKNOWN
+    validated: float = 0.0  # seconds, where it is VALID
+    peers: dict[PeerId, None] = {}
 
 
 class Deliveries:

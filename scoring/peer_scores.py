@@ -127,10 +127,14 @@ class PeerScores:
 
     def reaches(self, peer: PeerId, limit: float, now: float) -> bool:
         known = self._connected.get(peer)
-        if known is not None and known.total >= limit and not known.lowered:
-            # Deliveries only add to P2 and take from P3's deficit.
-            if known.colocated == self._colocation.version:
-                return True
+        # Deliveries only add to P2 and take from P3's deficit: under load nothing is computed.
+        if (
+            known is not None
+            and known.total >= limit
+            and not known.lowered
+            and known.colocated == self._colocation.version
+        ):
+            return True
         return self.score(peer, now) >= limit
 
     def _settle(self, peer: PeerId, known: _Peer, table: Counters) -> None:

@@ -5,7 +5,7 @@ event, now or later: CheckSignature, Validate, SetTimer. The reports at the end
 ask for nothing; they say what happened.
 """
 
-from enum import Enum
+from enum import IntEnum
 
 import msgspec
 
@@ -15,7 +15,7 @@ from bruit.topics.message import Message
 from bruit.topics.validation import Fact
 
 
-class Lane(Enum):
+class Lane(IntEnum):
     """The queues of one peer, first served first. Drivers bound each in bytes."""
 
     CONTROL = 0
@@ -30,7 +30,7 @@ class SendControl(msgspec.Struct, frozen=True, gc=False):
     frame: bytes  # an RPC without length prefix
 
 
-class SendMessage(msgspec.Struct, frozen=True):
+class SendMessage(msgspec.Struct, frozen=True, gc=False):
     """Queue one message for several peers: encoded once, for all of them."""
 
     peers: tuple[PeerId, ...]
@@ -46,8 +46,8 @@ class CancelQueued(msgspec.Struct, frozen=True):
     message_ids: tuple[bytes, ...]
 
 
-class CheckSignature(msgspec.Struct, frozen=True):
-    """Run `bruit.topics.message.signature_valid`; answer with SignatureChecked."""
+class CheckSignature(msgspec.Struct, frozen=True, gc=False):
+    """Run `bruit.topics.message.signature_valid`; answer with SignaturesChecked."""
 
     ticket: int
     message: Message
@@ -61,7 +61,7 @@ class Validate(msgspec.Struct, frozen=True):
     source: PeerId
 
 
-class Deliver(msgspec.Struct, frozen=True):
+class Deliver(msgspec.Struct, frozen=True, gc=False):
     """Hand a message to the application: accepted, and never delivered before."""
 
     message: Message
@@ -96,7 +96,7 @@ class Disconnect(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Published(msgspec.Struct, frozen=True):
+class Published(msgspec.Struct, frozen=True, gc=False):
     """Outcome of Publish: who it was queued for. ``problem`` says why, where it is nobody."""
 
     ticket: int

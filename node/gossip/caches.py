@@ -3,7 +3,6 @@
 from collections import OrderedDict, deque
 
 from bruit.topics.keys import PeerId
-from bruit.topics.message import Message
 
 
 class SeenCache:
@@ -47,39 +46,43 @@ class MessageCache:
     def __init__(self, length: int, gossip: int, max_bytes: int) -> None:
         self._gossip = gossip
         self._max_bytes = max_bytes
-        self._windows: deque[OrderedDict[bytes, Message]] = deque(maxlen=length)  # newest first
+        # Newest first; their values are topics.
+        self._windows: deque[OrderedDict[bytes, str]] = deque(maxlen=length)
         self._windows.append(OrderedDict())
         self._served: dict[bytes, dict[PeerId, int]] = {}
-        self._messages: dict[bytes, Message] = {}
+        # Only the bytes as they came: parsed, a message would take twice the room.
+        self._messages: dict[bytes, bytes] = {}
         self.bytes = 0
 
-    def put(self, message_id: bytes, message: Message) -> None:
+    def put(self, message_id: bytes, topic: str, raw: bytes) -> None:
         if message_id in self._messages:
             return
-        self._windows[0][message_id] = message
-        self._messages[message_id] = message
-        self.bytes += len(message.raw)
+        self._windows[0][message_id] = topic
+        self._messages[message_id] = raw
+        self.bytes += len(raw)
         while self.bytes > self._max_bytes:
             oldest = next(window for window in reversed(self._windows) if window)
             self._forget(oldest, next(iter(oldest)))
 
-    def ask(self, message_id: bytes, peer: PeerId) -> tuple[Message | None, int]:
-        """The message, and how often ``peer`` has now asked for it."""
-        message = self._messages.get(message_id)
-        if message is None:
+    def ask(self, message_id: bytes, peer: PeerId) -> tuple[bytes | None, int]:
+        """The message on the wire, and how often ``peer`` has now asked for it."""
+        raw = self._messages.get(message_id)
+        if raw is None:
             return None, 0
         served = self._served.setdefault(message_id, {})
         served[peer] = served.get(peer, 0) + 1
-        return message, served[peer]
+        return raw, served[peer]
 
-    def gossip_ids(self, topic: str) -> list[bytes]:
-        """Ids to advertise on a topic, newest window first."""
-        return [
-            message_id
-            for window in list(self._windows)[: self._gossip]
-            for message_id, message in window.items()
-            if message.topic == topic
-        ]
+    def gossip_ids(self) -> dict[str, list[bytes]]:
+        """Ids to advertise on each topic, newest window first."""
+        ids: dict[str, list[bytes]] = {}
+        for window in list(self._windows)[: self._gossip]:
+            for message_id, topic in window.items():
+                if topic in ids:
+                    ids[topic].append(message_id)
+                else:
+                    ids[topic] = [message_id]
+        return ids
 
     def shift(self) -> None:
         """A heartbeat has passed: the oldest window goes, a new one begins."""
@@ -89,9 +92,9 @@ class MessageCache:
                 self._forget(oldest, message_id)
         self._windows.appendleft(OrderedDict())
 
-    def _forget(self, window: OrderedDict[bytes, Message], message_id: bytes) -> None:
-        self.bytes -= len(window.pop(message_id).raw)
-        del self._messages[message_id]
+    def _forget(self, window: OrderedDict[bytes, str], message_id: bytes) -> None:
+        del window[message_id]
+        self.bytes -= len(self._messages.pop(message_id))
         self._served.pop(message_id, None)
 
     def __contains__(self, message_id: bytes) -> bool:

@@ -109,6 +109,7 @@ class Context:
         self._actions = []
         if not self._batches:
             return actions
+        heard: dict[str, tuple[list[bytes], list[bytes]]] = {}
         control: list[Action] = [
             SendControl(peer, frame)
             for peer, batch in self._batches.items()
@@ -117,6 +118,7 @@ class Context:
                 min(self.params.max_rpc_size, MAX_CONTROL_FRAME),
                 max(self._max_frame // batch.largest_wanted, 1),
                 self.params.max_idontwant_length,
+                heard,
             )
         ]
         self._batches.clear()

@@ -92,6 +92,13 @@ class FrameReceived(msgspec.Struct, frozen=True, gc=False):
     frame: bytes
 
 
+class FramesReceived(msgspec.Struct, frozen=True, gc=False):
+    """Several RPCs of one peer, which a driver read at once, in the order in which they came."""
+
+    peer: PeerId
+    frames: tuple[bytes, ...]
+
+
 class FramesDropped(msgspec.Struct, frozen=True):
     """The driver could not queue frames for a peer that reads too slowly.
 
@@ -112,14 +119,13 @@ class RecordLearnt(msgspec.Struct, frozen=True):
     public: bool = True  # whether it names an address that anybody can reach
 
 
-class SignatureChecked(msgspec.Struct, frozen=True):
-    """Answers CheckSignature. A ticket unknown or already answered is ignored."""
+class SignaturesChecked(msgspec.Struct, frozen=True, gc=False):
+    """Answers some CheckSignature. A ticket unknown or already answered is ignored."""
 
-    ticket: int
-    valid: bool
+    answers: tuple[tuple[int, bool], ...]  # ticket, and whether the signature is valid
 
 
-class Validated(msgspec.Struct, frozen=True):
+class Validated(msgspec.Struct, frozen=True, gc=False):
     """Answers Validate, at any later time. ``payload`` is the message after post-processing."""
 
     ticket: int
@@ -143,7 +149,7 @@ class Unsubscribe(msgspec.Struct, frozen=True):
     topic: str
 
 
-class Publish(msgspec.Struct, frozen=True):
+class Publish(msgspec.Struct, frozen=True, gc=False):
     """Command: send an own, complete message. Answered by one Published with the same ticket.
 
     ``payload`` is what local subscribers get: the data before pre-processing.
@@ -155,7 +161,7 @@ class Publish(msgspec.Struct, frozen=True):
     payload: bytes
 
 
-class PublishBatch(msgspec.Struct, frozen=True):
+class PublishBatch(msgspec.Struct, frozen=True, gc=False):
     """Command: several publications at once, each answered like a Publish of its own.
 
     Every peer is sent them in another order, so that together they soon have all.
@@ -198,9 +204,10 @@ Event = (
     | PeerRenewed
     | PeerDisconnected
     | FrameReceived
+    | FramesReceived
     | FramesDropped
     | RecordLearnt
-    | SignatureChecked
+    | SignaturesChecked
     | Validated
     | TimerFired
     | Subscribe

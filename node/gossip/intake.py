@@ -17,7 +17,7 @@ from bruit.node.gossip import drops
 from bruit.node.gossip.actions import CheckSignature, Deliver, Lane, Rejected, SendMessage, Validate
 from bruit.node.gossip.caches import SeenCache
 from bruit.node.gossip.context import Context
-from bruit.node.gossip.events import SignatureChecked, Validated
+from bruit.node.gossip.events import Validated
 from bruit.node.gossip.lazy import LazyGossip
 from bruit.node.gossip.mesh import Mesh
 from bruit.node.gossip.params import MAX_MESSAGE_ID, TopicParams
@@ -41,7 +41,7 @@ class _Load(msgspec.Struct):
     size: int = 0  # bytes
 
 
-class _Pending(msgspec.Struct):
+class _Pending(msgspec.Struct, gc=False):
     """A message on its way through the checks."""
 
     message: Message
@@ -159,8 +159,8 @@ class Intake:
             under_check.append(pending)
         self._context.emit(CheckSignature(self._last_ticket, message))
 
-    def on_signature(self, event: SignatureChecked, now: float) -> None:
-        pending = self._checking.pop(event.ticket, None)
+    def on_signature(self, ticket: int, valid: bool, now: float) -> None:
+        pending = self._checking.pop(ticket, None)
         if pending is None:
             return
         message = pending.message
@@ -170,7 +170,7 @@ class Intake:
         else:
             self._checking_ids[pending.message_id] = [p for p in under_check if p is not pending]
         pending.leaves()
-        if not event.valid:
+        if not valid:
             for sender in pending.senders():
                 self._reject(message, pending.message_id, sender, "invalid signature", now)
         elif pending.message_id in self._seen:  # its twin was faster
@@ -240,7 +240,7 @@ class Intake:
         senders = pending.senders()
         context.delivered(source, topic, message_id, now)
         context.tags.delivered(senders, topic)
-        self._gossip.cache.put(message_id, message)
+        self._gossip.cache.put(message_id, topic, message.raw)
         targets = tuple(
             peer
             for peer in self.targets(topic, message_id, now)
@@ -297,9 +297,9 @@ class Intake:
         """Whether the topic may take one more under way; if not, it is dropped, blaming nobody."""
         context, message = self._context, pending.message
         params, load = pending.params, pending.load
-        if load.messages < params.max_validating:
-            if load.size + len(message.raw) <= params.max_validating_bytes:
-                return True
+        size = load.size + len(message.raw)
+        if load.messages < params.max_validating and size <= params.max_validating_bytes:
+            return True
         context.drop(drops.VALIDATION_FULL, pending.source, message.topic)
         context.refused(pending.source, message.topic, pending.message_id, Refusal.QUEUE_FULL, now)
         self._gossip.promises.excuse(pending.source)

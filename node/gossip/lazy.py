@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from bruit.node.gossip import drops
 from bruit.node.gossip.actions import CancelQueued, Lane, SendMessage
 from bruit.node.gossip.caches import MessageCache, SeenCache
+from bruit.node.gossip.chance import some_of
 from bruit.node.gossip.context import Context
 from bruit.node.gossip.mesh import Mesh
 from bruit.node.gossip.params import MAX_MESSAGE_ID, MAX_TRACKED_PER_PEER
@@ -120,14 +121,14 @@ class LazyGossip:
         for message_id in asked:
             if message_id in peer.unwanted:
                 continue
-            message, times = self.cache.ask(message_id, peer.id)
-            if message is None:
+            raw, times = self.cache.ask(message_id, peer.id)
+            if raw is None:
                 continue
             if times > params.gossip_retransmission:
                 context.count(drops.IWANT_REPEATED)
                 continue
             context.count("IWANT messages served")
-            frame = message_frame(message.raw)
+            frame = message_frame(raw)
             context.emit(SendMessage((peer.id,), message_id, frame, Lane.FORWARD))
 
     def on_idontwant(self, peer: Peer, entries: Iterable[IDontWant]) -> None:
@@ -176,35 +177,41 @@ class LazyGossip:
 
     def advertise(self, now: float) -> None:
         """IHAVE for each topic of mesh and fanout, to peers outside of it; then shift the cache."""
+        context, threshold = self._context, self._context.thresholds.gossip
+        listeners = {  # one look at each peer, not one for each of its topics
+            peer.id: None
+            for peer in context.peers
+            if peer.protocol.has_mesh
+            and peer.id not in context.direct
+            and context.scores.reaches(peer.id, threshold, now)
+        }
         meshes, fanouts = self._mesh.snapshot()
+        ids = self.cache.gossip_ids()
         for topic, excluded in (*meshes.items(), *fanouts.items()):
-            self._advertise(topic, excluded, now)
+            if topic in ids:
+                self._advertise(topic, ids[topic], frozenset(excluded), listeners)
         self.cache.shift()
 
-    def _advertise(self, topic: str, excluded: tuple[PeerId, ...], now: float) -> None:
+    def _advertise(
+        self,
+        topic: str,
+        ids: list[bytes],
+        excluded: frozenset[PeerId],
+        listeners: dict[PeerId, None],
+    ) -> None:
         context, params = self._context, self._context.params
-        ids = self.cache.gossip_ids(topic)
-        if not ids:
-            return
         eligible = [
             peer.id
             for peer in context.peers.subscribed(topic)
-            if peer.protocol.has_mesh
-            and peer.id not in excluded
-            and peer.id not in context.direct
-            and context.scores.reaches(peer.id, context.thresholds.gossip, now)
+            if peer.id in listeners and peer.id not in excluded
         ]
-        if not eligible:
-            return
         target = max(params.d_lazy, int(params.gossip_factor * len(eligible)))
-        if target < len(eligible):
-            eligible = context.rng.sample(eligible, target)
+        chosen = some_of(eligible, target, context.rng)
         context.rng.shuffle(ids)
-        for peer in eligible:
+        said = ids
+        for peer in chosen:
             if len(ids) > params.max_ihave_length:
                 # Another subset for each peer, so that together they know more.
                 said = context.rng.sample(ids, params.max_ihave_length)
-            else:
-                said = ids
             context.tell(peer).ihave[topic] = said
-            context.count("IHAVE ids sent", len(said))
+        context.count("IHAVE ids sent", len(said) * len(chosen))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from bruit.node.gossip import drops
 from bruit.node.gossip.actions import Connect, Grafted, PeerSubscribed, Pruned
 from bruit.node.gossip.backoff import Backoffs
+from bruit.node.gossip.chance import some_of
 from bruit.node.gossip.context import Context
 from bruit.node.gossip.params import (
     MAX_FANOUT_TOPICS,
@@ -245,8 +246,8 @@ class Mesh:
             self._maintain_fanout(topic, score, now)
 
     def _maintain_mesh(self, topic: str, score: Callable[[PeerId], float], now: float) -> None:
-        params, members = self._context.params, self._mesh[topic]
-        lowest = self._context.thresholds.mesh
+        context, params, members = self._context, self._context.params, self._mesh[topic]
+        lowest = context.thresholds.mesh
         for peer in [peer for peer in members if score(peer) < lowest]:
             self._prune(peer, topic, params.prune_backoff, "low score", now, exchange=False)
         if len(members) < params.d_lo:
@@ -256,7 +257,9 @@ class Mesh:
                 self._prune(peer, topic, params.prune_backoff, "oversubscribed", now)
         if len(members) >= params.d_lo:
             missing = params.d_out - sum(1 for peer in members if self._is_outbound(peer))
-            self._fill(topic, missing, now, score, lambda peer: peer.outbound)
+            if missing > 0:
+                dialled = [peer for peer in context.peers.subscribed(topic) if peer.outbound]
+                self._fill(topic, missing, now, score, among=dialled)
         if self._context.ticks % params.opportunistic_graft_ticks == 0 and len(members) > 1:
             median = sorted(map(score, members))[len(members) // 2]
             if median < self._context.thresholds.opportunistic_graft:
@@ -320,8 +323,12 @@ class Mesh:
         now: float,
         score: Callable[[PeerId], float] | None = None,
         wanted: Callable[[Peer], bool] = lambda peer: True,
+        among: list[Peer] | None = None,
     ) -> None:
-        """Graft up to ``count`` random peers that may be grafted and are ``wanted``."""
+        """Graft up to ``count`` random peers that may be grafted and are ``wanted``.
+
+        ``among``: subscribers to choose from; all of them where it is not given.
+        """
         members = self._mesh[topic]
         for peer in self._choose(
             topic,
@@ -329,6 +336,7 @@ class Mesh:
             lambda peer: (
                 peer.id not in members and self._may_graft(peer, topic, now, score) and wanted(peer)
             ),
+            among,
         ):
             self._graft(peer, topic, now, by_peer=False)
 
@@ -346,18 +354,23 @@ class Mesh:
             and (score(peer.id) if score else self._score(peer.id, now)) >= 0
         )
 
-    def _choose(self, topic: str, count: int, accept: Callable[[Peer], bool]) -> list[Peer]:
+    def _choose(
+        self,
+        topic: str,
+        count: int,
+        accept: Callable[[Peer], bool],
+        among: list[Peer] | None = None,
+    ) -> list[Peer]:
         """Up to ``count`` random mesh-speaking subscribers that are accepted."""
         if count <= 0:
             return []
-        candidates = [
-            peer
-            for peer in self._context.peers.subscribed(topic)
-            if peer.protocol.has_mesh and accept(peer)
-        ]
-        if len(candidates) <= count:
-            return candidates
-        return self._context.rng.sample(candidates, count)
+        pool = self._context.peers.subscribed(topic) if among is None else among
+        return some_of(
+            pool,
+            count,
+            self._context.rng,
+            lambda peer: peer.protocol.has_mesh and accept(peer),
+        )
 
     def _graft(self, peer: Peer, topic: str, now: float, by_peer: bool) -> None:
         self._mesh[topic][peer.id] = None

@@ -37,6 +37,7 @@ from bruit.node.gossip.events import (
     Event,
     FrameReceived,
     FramesDropped,
+    FramesReceived,
     PeerConnected,
     PeerDisconnected,
     PeerRenewed,
@@ -44,7 +45,7 @@ from bruit.node.gossip.events import (
     PublishBatch,
     RecordLearnt,
     RemoveDirectPeer,
-    SignatureChecked,
+    SignaturesChecked,
     Start,
     Stop,
     Subscribe,
@@ -122,8 +123,12 @@ class Router:
         match event:
             case FrameReceived(peer, frame):
                 self._on_frame(peer, frame, now)
-            case SignatureChecked():
-                self._intake.on_signature(event, now)
+            case FramesReceived(peer, frames):
+                for frame in frames:
+                    self._on_frame(peer, frame, now)
+            case SignaturesChecked(answers):
+                for ticket, valid in answers:
+                    self._intake.on_signature(ticket, valid, now)
             case Validated():
                 self._intake.on_validated(event, now)
             case Publish():
@@ -388,7 +393,7 @@ class Router:
             return None
         self._seen.add(message_id, now)
         self._gossip.promises.fulfil(message_id)
-        self._gossip.cache.put(message_id, message)
+        self._gossip.cache.put(message_id, topic, message.raw)
         peers = tuple(self._publish_targets(topic, message_id, now))
         problem = "" if peers else "no connected peer is subscribed to the topic and would take it"
         if peers and params.message_id is not id_from_origin:  # somebody else may say the same

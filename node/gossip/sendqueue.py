@@ -39,13 +39,13 @@ class SendQueue:
 
     def push_message(self, message_id: bytes, frame: bytes, lane: Lane) -> bool:
         """Queue a message; one that is queued already is not queued twice."""
-        queue = self._messages[lane]
+        queue, queued = self._messages[lane], self._sizes[lane]
         if message_id in queue:
             return True
-        if not self.has_room(lane, len(frame)):
+        if queued and queued + len(frame) > self._limits[lane]:
             return False
         queue[message_id] = frame
-        self._sizes[lane] += len(frame)
+        self._sizes[lane] = queued + len(frame)
         return True
 
     def has_room(self, lane: Lane, size: int) -> bool:

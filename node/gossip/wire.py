@@ -11,10 +11,11 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from bruit.node.gossip import params
-from bruit.node.gossip.rpc_pb2 import Control, IHave, PeerInfo, Rpc
+from bruit.node.gossip.rpc_pb2 import Graft, IHave, PeerInfo, Rpc, Subscription
+from bruit.node.gossip.rpc_pb2 import Prune as PruneEntry
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
-from bruit.topics.uvarint import encode_uvarint
+from bruit.topics.uvarint import encode_uvarint, uvarint_size
 
 WRAPPING = 6  # bytes of a frame around its message: a tag, and a length of at most five
 _PUBLISH_TAG = 0x12  # field 2, length-delimited
@@ -93,7 +94,13 @@ def message_frame(raw: bytes) -> bytes:
     return bytes((_PUBLISH_TAG,)) + encode_uvarint(size) + raw
 
 
-def encode_batch(batch: Batch, max_size: int, max_iwant: int, max_idontwant: int) -> list[bytes]:
+def encode_batch(
+    batch: Batch,
+    max_size: int,
+    max_iwant: int,
+    max_idontwant: int,
+    heard: dict[str, tuple[list[bytes], list[bytes]]] | None = None,
+) -> list[bytes]:
     """The frames that say all of ``batch``: one, or as many as ``max_size`` bytes make it.
 
     A single entry that exceeds ``max_size`` still goes out, by itself. At most
@@ -101,74 +108,119 @@ def encode_batch(batch: Batch, max_size: int, max_iwant: int, max_idontwant: int
     all of an IWANT in one frame, and none reads more of an IDONTWANT. The PRUNE of
     a topic that is left goes ahead of the news: rust-libp2p, told first that we are
     not subscribed any more, would note a backoff of its own instead.
+
+    ``heard`` is shared by the batches of one moment: a heartbeat says the same IHAVE
+    to many peers, and it is encoded once. Topic → ids and what they are encoded.
     """
+    frames = _Frames(max_size)
+    if batch.prunes or batch.subscriptions or batch.grafts:
+        _add_mesh_news(frames, batch)
+    for topic, ids in batch.ihave.items():
+        known = None if heard is None else heard.get(topic)
+        if known is not None and known[0] is ids:
+            entries = known[1]
+        else:
+            head = IHave(topic=topic).SerializeToString()
+            entries = _id_entries(_IHAVE_TAG, head, 0x12, ids, len(ids), max_size)
+            if heard is not None:
+                heard[topic] = (ids, entries)
+        for entry in entries:
+            frames.add_control(entry)
+    for tag, ids, most in (
+        (_IWANT_TAG, batch.iwant, max_iwant),
+        (_IDONTWANT_TAG, batch.idontwant, max_idontwant),
+    ):
+        if not ids:
+            continue
+        for number, entry in enumerate(_id_entries(tag, b"", 0x0A, ids, most, max_size)):
+            if number:
+                frames.end()
+            frames.add_control(entry)
+    frames.end()
+    return frames.done
+
+
+def _add_mesh_news(frames: "_Frames", batch: Batch) -> None:
     leaving = {topic for topic, wanted in batch.subscriptions.items() if not wanted}
-    farewell: list[_Entry] = [
-        ("prune", topic, prune) for topic, prune in batch.prunes.items() if topic in leaving
-    ]
-    entries: list[_Entry] = []
-    entries += [("subscription", topic, wanted) for topic, wanted in batch.subscriptions.items()]
-    entries += [("graft", topic, None) for topic in batch.grafts]
-    entries += [
-        ("prune", topic, prune) for topic, prune in batch.prunes.items() if topic not in leaving
-    ]
-    entries += [("ihave", topic, each) for topic, ids in batch.ihave.items() for each in ids]
-    iwant: list[_Entry] = [("iwant", "", each) for each in batch.iwant]
-    idontwant: list[_Entry] = [("idontwant", "", each) for each in batch.idontwant]
-    frames = _encode_entries(farewell, max_size)
-    frames += _encode_entries(entries + iwant[:max_iwant] + idontwant[:max_idontwant], max_size)
-    for rest, most in ((iwant, max_iwant), (idontwant, max_idontwant)):
-        for start in range(most, len(rest), most):
-            frames += _encode_entries(rest[start : start + most], max_size)
-    return frames
+    for topic, prune in batch.prunes.items():
+        if topic in leaving:
+            frames.add_control(_field(_PRUNE_TAG, _prune(prune)))
+    frames.end()
+    for topic, wanted in batch.subscriptions.items():
+        said = Subscription(subscribe=wanted, topic=topic).SerializeToString()
+        frames.add_subscription(_field(_SUBSCRIPTION_TAG, said))
+    for topic in batch.grafts:
+        frames.add_control(_field(_GRAFT_TAG, Graft(topic=topic).SerializeToString()))
+    for topic, prune in batch.prunes.items():
+        if topic not in leaving:
+            frames.add_control(_field(_PRUNE_TAG, _prune(prune)))
 
 
-_Entry = tuple[str, str, bool | bytes | Prune | None]  # kind, topic, what is said of it
+# Fields of Rpc and of Control, all length-delimited.
+_SUBSCRIPTION_TAG, _CONTROL_TAG = 0x0A, 0x1A
+_IHAVE_TAG, _IWANT_TAG, _GRAFT_TAG, _PRUNE_TAG, _IDONTWANT_TAG = 0x0A, 0x12, 0x1A, 0x22, 0x2A
 
 
-def _encode_entries(entries: list[_Entry], max_size: int) -> list[bytes]:
-    if not entries:
-        return []
-    frame = _build(entries).SerializeToString()
-    if len(frame) <= max_size or len(entries) == 1:
-        return [frame]
-    half = len(entries) // 2
-    return _encode_entries(entries[:half], max_size) + _encode_entries(entries[half:], max_size)
+class _Frames:
+    """Encoded entries, packed into frames of ``max_size`` bytes in their order."""
+
+    def __init__(self, max_size: int) -> None:
+        self.done: list[bytes] = []
+        self._room = max_size - 1 - uvarint_size(max_size)  # beside the tag and length of control
+        self._news: list[bytes] = []
+        self._control: list[bytes] = []
+        self._size = 0  # bytes of both
+
+    def add_subscription(self, entry: bytes) -> None:
+        if self._size + len(entry) > self._room:
+            self.end()
+        self._news.append(entry)
+        self._size += len(entry)
+
+    def add_control(self, entry: bytes) -> None:
+        if self._size + len(entry) > self._room:
+            self.end()
+        self._control.append(entry)
+        self._size += len(entry)
+
+    def end(self) -> None:
+        """The next entry begins a frame."""
+        if self._control:
+            self._news.append(_field(_CONTROL_TAG, b"".join(self._control)))
+        if self._news:
+            self.done.append(b"".join(self._news))
+            self._news, self._control, self._size = [], [], 0
 
 
-def _build(entries: list[_Entry]) -> Rpc:
-    rpc = Rpc()
-    ihave: dict[str, IHave] = {}
-    iwant: list[bytes] = []
-    idontwant: list[bytes] = []
-    for kind, topic, value in entries:
-        match kind, value:
-            case "subscription", bool():
-                rpc.subscriptions.add(subscribe=value, topic=topic)
-            case "graft", _:
-                rpc.control.graft.add(topic=topic)
-            case "prune", Prune():
-                _add_prune(rpc.control, value)
-            case "ihave", bytes():
-                if topic not in ihave:
-                    ihave[topic] = rpc.control.ihave.add(topic=topic)
-                ihave[topic].message_ids.append(value)
-            case "iwant", bytes():
-                iwant.append(value)
-            case "idontwant", bytes():
-                idontwant.append(value)
-    if iwant:
-        rpc.control.iwant.add(message_ids=iwant)
-    if idontwant:
-        rpc.control.idontwant.add(message_ids=idontwant)
-    return rpc
+def _field(tag: int, content: bytes) -> bytes:
+    return bytes((tag,)) + encode_uvarint(len(content)) + content
 
 
-def _add_prune(control: Control, prune: Prune) -> None:
-    entry = control.prune.add(topic=prune.topic)
+def _id_entries(
+    tag: int, head: bytes, id_tag: int, ids: list[bytes], most: int, max_size: int
+) -> list[bytes]:
+    """Control entries that list ``ids``: each at most ``most`` of them, and fit for a frame."""
+    room = max_size - len(head) - 2 * (1 + uvarint_size(max_size))  # two tags with their lengths
+    entries: list[bytes] = []
+    parts, size = [head], 0
+    for message_id in ids:
+        listed = _field(id_tag, message_id)
+        if len(parts) > 1 and (len(parts) > most or size + len(listed) > room):
+            entries.append(_field(tag, b"".join(parts)))
+            parts, size = [head], 0
+        parts.append(listed)
+        size += len(listed)
+    if len(parts) > 1:
+        entries.append(_field(tag, b"".join(parts)))
+    return entries
+
+
+def _prune(prune: Prune) -> bytes:
+    entry = PruneEntry(topic=prune.topic)
     if prune.backoff is not None:
         entry.backoff = math.ceil(prune.backoff)
     for peer, record in prune.peers:
         entry.peers.append(
             PeerInfo(peer_id=peer, signed_peer_record=record) if record else PeerInfo(peer_id=peer)
         )
+    return entry.SerializeToString()

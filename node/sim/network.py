@@ -53,7 +53,7 @@ from bruit.node.gossip.events import (
     Protocol,
     Publish,
     RecordLearnt,
-    SignatureChecked,
+    SignaturesChecked,
     Start,
     Stop,
     Subscribe,
@@ -513,7 +513,9 @@ class SimNetwork:
             node.delivered[topic] = [delivery]
 
     def _check_signature(self, node: SimNode, action: CheckSignature) -> None:
-        answer = SignatureChecked(action.ticket, self._notary.valid(action.message))
+        answer = SignaturesChecked(
+            ((action.ticket, self._notary.valid(action.message)),)
+        )
         if not self._signature_price:
             self._answers.append(answer)
             return

@@ -24,7 +24,7 @@ from bruit.node.gossip.events import (
     PeerConnected,
     Protocol,
     Publish,
-    SignatureChecked,
+    SignaturesChecked,
     Start,
     Subscribe,
     TimerFired,
@@ -109,7 +109,7 @@ class Handheld:
         if not self.hold:
             for check in of(actions, CheckSignature):
                 valid = signature_valid(check.message)
-                actions += self.handle(SignatureChecked(check.ticket, valid))
+                actions += self.handle(SignaturesChecked(((check.ticket, valid),)))
         return actions
 
     def beat(self, times: int = 1) -> list[Action]:
@@ -171,7 +171,7 @@ class Handheld:
         """Answer a held check: truthfully, unless told otherwise."""
         if valid is None:
             valid = signature_valid(check.message)
-        return self.handle(SignatureChecked(check.ticket, valid))
+        return self.handle(SignaturesChecked(((check.ticket, valid),)))
 
     def judge(self, validate: Validate, validation: Validation = ACCEPTED) -> list[Action]:
         return self.handle(Validated(validate.ticket, validation, validate.message.data))

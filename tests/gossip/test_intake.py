@@ -11,7 +11,7 @@ from bruit.node.gossip.actions import (
     SendMessage,
     Validate,
 )
-from bruit.node.gossip.events import PeerDisconnected, SignatureChecked, Unsubscribe, Validated
+from bruit.node.gossip.events import PeerDisconnected, SignaturesChecked, Unsubscribe, Validated
 from bruit.node.gossip.params import GossipParams, RouterConfig, TopicParams
 from bruit.node.gossip.rpc_pb2 import Rpc
 from bruit.scoring.seam import Refusal
@@ -118,10 +118,10 @@ def test_a_ticket_answered_twice_or_never_given_is_nothing() -> None:
     assert handheld.handle(Validated(check.ticket, ACCEPTED)) == []
     (validate,) = of(handheld.answer_signature(check), Validate)
     assert handheld.answer_signature(check) == []
-    assert handheld.handle(SignatureChecked(validate.ticket, True)) == []
+    assert handheld.handle(SignaturesChecked(((validate.ticket, True),))) == []
     assert of(handheld.judge(validate), Deliver)
     assert handheld.judge(validate) == []
-    assert handheld.handle(SignatureChecked(10**9, True)) == []
+    assert handheld.handle(SignaturesChecked(((10**9, True),))) == []
 
 
 def test_a_topic_without_validator_accepts_what_is_signed() -> None:

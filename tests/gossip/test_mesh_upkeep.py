@@ -481,8 +481,7 @@ def test_opportunistic_grafting_gets_honest_peers_past_forty_squatters() -> None
     assert any(not mesh(node) >= neighbours[node] for node in honest)
     table.update({node.peer_id: 1.5 for node in honest})
     net.run_for(27.0)
-    assert all(mesh(node) >= neighbours[node] for node in honest)
-    assert min(map(len, neighbours.values())) >= 3
+    assert all(len(mesh(node) & ids(honest)) >= 3 for node in honest)  # as many as go asks for
 
 
 # Degrees of zero

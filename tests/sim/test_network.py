@@ -11,7 +11,7 @@ from bruit.node.gossip.events import (
     PeerDisconnected,
     Protocol,
     RecordLearnt,
-    SignatureChecked,
+    SignaturesChecked,
     Start,
     Stop,
     Timer,
@@ -107,7 +107,7 @@ def test_what_a_machine_raises_says_where_and_when_it_happened() -> None:
 def test_what_a_machine_raises_leaves_nothing_behind_for_the_next_one() -> None:
     class Faulty(Flood):
         def handle(self, event: Event, now: float) -> list[Action]:
-            if isinstance(event, SignatureChecked):
+            if isinstance(event, SignaturesChecked):
                 raise ZeroDivisionError
             super().handle(event, now)
             return []
