@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bruit.node.config import NetworkConfig, NodeConfig, TopicConfig, load_config
     from bruit.node.net.driver import Outcome
-    from bruit.node.node import Node, NodeStatistics, PeerInfo
+    from bruit.node.node import Node
     from bruit.node.reports import (
         ConnectionRefused,
         DialFailed,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         PluginFailed,
         ScoreCrossed,
     )
+    from bruit.node.statistics import NodeStatistics, PeerInfo
     from bruit.node.subscription import Received, Subscription
     from bruit.plugins.hookspecs import hookimpl
     from bruit.scoring.params import TopicScoreParams
@@ -44,9 +45,9 @@ _HOMES = {
     "Node": "node.node",
     "NodeConfig": "node.config",
     "NodeReport": "node.reports",
-    "NodeStatistics": "node.node",
+    "NodeStatistics": "node.statistics",
     "Outcome": "node.net.driver",
-    "PeerInfo": "node.node",
+    "PeerInfo": "node.statistics",
     "PluginError": "topics.errors",
     "PluginFailed": "node.reports",
     "Received": "node.subscription",

@@ -16,7 +16,8 @@ from bruit.topics.errors import LocalError
 from bruit.topics.keys import peer_id_from_text, peer_id_text
 
 if TYPE_CHECKING:
-    from bruit.node.node import Node, PeerInfo
+    from bruit.node.node import Node
+    from bruit.node.statistics import PeerInfo
     from bruit.scoring.explanation import Explanation
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
 import trio
 from libp2p.abc import IHost
 
@@ -27,8 +26,8 @@ from bruit.node.gossip.actions import (
     Report,
     ThresholdCrossed,
 )
-from bruit.node.gossip.events import AddDirectPeer, AppScored, Protocol, Subscribe, Unsubscribe
-from bruit.node.gossip.router import Router, Statistics
+from bruit.node.gossip.events import AddDirectPeer, AppScored, Subscribe, Unsubscribe
+from bruit.node.gossip.router import Router
 from bruit.node.identity import load_key_file, new_key
 from bruit.node.net.dialer import Dialer
 from bruit.node.net.driver import Driver, Outcome
@@ -41,6 +40,7 @@ from bruit.node.net.host import (
     remote_addresses,
 )
 from bruit.node.net.link import Traffic
+from bruit.node.net.verifiers import Verifiers, shared_verifiers
 from bruit.node.reports import (
     ConnectionRefused,
     DialFailed,
@@ -50,9 +50,10 @@ from bruit.node.reports import (
     ScoreCrossed,
 )
 from bruit.node.score_export import export_scores
+from bruit.node.statistics import NodeStatistics, PeerInfo, PeerTraffic, by_peer
 from bruit.node.subscription import Received, Subscription
 from bruit.plugins.pipeline import TopicPipeline
-from bruit.plugins.registry import PluginRegistry, PluginStatus
+from bruit.plugins.registry import PluginRegistry
 from bruit.scoring.bans import Ban, parse_target
 from bruit.scoring.explanation import Explanation
 from bruit.scoring.history import PeerScoreRow, TopicScoreRow, rows
@@ -64,40 +65,7 @@ from bruit.topics.message import Author, Message
 from bruit.topics.names import check_topic
 from bruit.topics.validation import Verdict
 
-
-class PeerTraffic(msgspec.Struct, frozen=True):
-    """Bytes and frames over a peer's pubsub streams, and what waits to be sent to it."""
-
-    bytes_in: int
-    bytes_out: int
-    frames_in: int
-    frames_out: int
-    queued_bytes: int = 0
-
-
-class PeerInfo(msgspec.Struct, frozen=True):
-    """A connected peer."""
-
-    peer: PeerId
-    address: str  # multiaddr of its end of the connection, empty when unknown
-    outbound: bool  # whether we dialled
-    protocol: Protocol
-    since: float  # Unix time, seconds
-    score: float
-    topics: tuple[str, ...]  # that it is subscribed to
-    mesh: tuple[str, ...]  # those in whose mesh it is
-    traffic: PeerTraffic
-
-
-class NodeStatistics(msgspec.Struct, frozen=True):
-    """A snapshot of a node. Counters count from its start."""
-
-    router: Statistics
-    traffic: PeerTraffic  # all peers, gone ones included
-    peers: dict[PeerId, PeerTraffic]  # connected ones
-    stream_faults: dict[str, int]  # why streams ended, counted
-    subscribers_lost: int  # messages that slow subscribers did not get
-    plugins: tuple[PluginStatus, ...]
+SIGN_ASIDE = 65_536  # bytes from which on a message is signed in a thread: some 200 µs; guess
 
 
 class Node:
@@ -198,6 +166,14 @@ class Node:
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
+        async with (
+            shared_verifiers(self._config.network.verifiers) as verifiers,
+            self._run_with(verifiers),
+        ):
+            yield
+
+    @asynccontextmanager
+    async def _run_with(self, verifiers: Verifiers) -> AsyncIterator[None]:
         config, rng = self._config, random.Random(os.urandom(32))
         host = new_host(self._key, config.network.max_peers, config.network.announce)
         self._scores = PeerScores(self._score_params, self._thresholds)
@@ -214,6 +190,7 @@ class Node:
             config.network.max_peers,
             self._on_delivery,
             self._on_report,
+            verifiers,
             self._admit,
         )
         self._banning = Banning(
@@ -340,7 +317,8 @@ class Node:
         them soon and can pass them on.
         """
         driver = self._started_driver()
-        assert self._author is not None  # set before the driver
+        if topic not in self._pipelines:
+            return await driver.publish([(await self._write(topic, data), data) for data in batch])
         outcomes: dict[int, Outcome] = {}
         messages: dict[int, tuple[Message, bytes]] = {}
         for index, data in enumerate(batch):
@@ -351,17 +329,22 @@ class Node:
             if problem:
                 outcomes[index] = Outcome(b"", (), (), problem)
             else:
-                messages[index] = (self._author.write(topic, wire), data)
+                messages[index] = (await self._write(topic, wire), data)
         if messages:
             published = await driver.publish(list(messages.values()))
             outcomes |= dict(zip(messages, published, strict=True))
         return [outcomes[index] for index in range(len(batch))]
 
+    async def _write(self, topic: str, wire: bytes) -> Message:
+        """The message, signed; a large one beside the event loop, as hashing it takes so long."""
+        assert self._author is not None  # set before the driver
+        if len(wire) < SIGN_ASIDE:
+            return self._author.write(topic, wire)
+        return await trio.to_thread.run_sync(self._author.write, topic, wire)
+
     async def _encode(self, driver: Driver, topic: str, data: bytes) -> tuple[bytes, str]:
         """What goes on the wire, or why nothing does."""
-        pipeline = self._pipelines.get(topic)
-        if pipeline is None:
-            return data, ""
+        pipeline = self._pipelines[topic]
         validation = await driver.judging.in_thread(topic, pipeline.check, data)
         if validation.verdict is not Verdict.ACCEPT:
             return b"", f"not valid on this topic: {validation.reason}"
@@ -461,7 +444,7 @@ class Node:
         """The connected peers, in the order in which they came."""
         driver, host, now = self._started_driver(), self._started_host(), trio.current_time()
         router = driver.statistics()
-        topics, mesh = _by_peer(router.subscribers), _by_peer(router.mesh)
+        topics, mesh = by_peer(router.subscribers), by_peer(router.mesh)
         return [
             PeerInfo(
                 peer=peer,
@@ -472,7 +455,7 @@ class Node:
                 score=self._scores.score(peer, now),
                 topics=tuple(topics.get(peer, ())),
                 mesh=tuple(mesh.get(peer, ())),
-                traffic=_traffic(link.traffic, link.queue.byte_count),
+                traffic=PeerTraffic.of(link.traffic, link.queue.byte_count),
             )
             for peer, (joined, since) in self._joined.items()
             if (link := driver.streams.links.get(peer)) is not None
@@ -485,10 +468,10 @@ class Node:
         peers: dict[PeerId, PeerTraffic] = {}
         for peer, link in driver.streams.links.items():
             total.add(link.traffic)
-            peers[peer] = _traffic(link.traffic, link.queue.byte_count)
+            peers[peer] = PeerTraffic.of(link.traffic, link.queue.byte_count)
         return NodeStatistics(
             router=driver.statistics(),
-            traffic=_traffic(total),
+            traffic=PeerTraffic.of(total),
             peers=peers,
             stream_faults=dict(driver.streams.faults),
             subscribers_lost=self._lost,
@@ -558,17 +541,3 @@ def _sole(problem: BaseException) -> BaseException:
     while isinstance(problem, BaseExceptionGroup) and len(problem.exceptions) == 1:
         problem = problem.exceptions[0]
     return problem
-
-
-def _by_peer(by_topic: Mapping[str, Sequence[PeerId]]) -> dict[PeerId, list[str]]:
-    turned: dict[PeerId, list[str]] = {}
-    for topic, peers in by_topic.items():
-        for peer in peers:
-            turned.setdefault(peer, []).append(topic)
-    return turned
-
-
-def _traffic(counted: Traffic, queued: int = 0) -> PeerTraffic:
-    return PeerTraffic(
-        counted.bytes_in, counted.bytes_out, counted.frames_in, counted.frames_out, queued
-    )

@@ -13,7 +13,7 @@ from bruit.topics.validation import Fact
 BACKLOG = 8192  # messages kept for a subscriber that is behind; guess
 
 
-class Received(msgspec.Struct, frozen=True):
+class Received(msgspec.Struct, frozen=True, gc=False):
     """A message that was accepted: new, signed by its author, and valid."""
 
     topic: str
@@ -48,7 +48,8 @@ class Subscription:
             self.lost += 1
             return False
         self._messages.append(message)
-        self._arrived.unpark()
+        if self._arrived:
+            self._arrived.unpark()
         return True
 
     def close(self) -> None:

@@ -89,6 +89,12 @@ FIELDS = {
     "network.min_peers": Field(
         "With fewer connected peers than this, `bruit run` warns. LP-6420 §1.2.", "peers"
     ),
+    "network.verifiers": Field(
+        "Processes that check signatures beside the node, shared by all nodes of a program and "
+        "started when there is first much to check. With 0 they are checked in a thread, which "
+        "has to share a processor with everything else.",
+        "processes",
+    ),
     "identity.key_file": Field(
         "File with the private key, relative to the folder of the configuration file. "
         "It must be readable by its owner only (mode 0600)."

@@ -32,6 +32,7 @@ MAX_MESSAGE_SIZE = TopicParams().max_validating_bytes
 MAX_DECODED_SIZE = 1 << 30  # bytes; guess: a mistyped number of digits should not be believed
 MAX_PEERS = 10_000  # guess: within the usual limits of open files
 MAX_GRACE = 3600.0  # seconds; guess: longer than any service manager waits
+MAX_VERIFIERS = 64  # processes; guess: more than any event loop keeps busy
 
 Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE_SIZE)]
 Table = dict[str, object]
@@ -44,6 +45,7 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     announce: tuple[str, ...] = ()
     max_peers: Annotated[int, msgspec.Meta(ge=1, le=MAX_PEERS)] = 50  # LP-6420 §1.2
     min_peers: Annotated[int, msgspec.Meta(ge=0, le=MAX_PEERS)] = 10  # LP-6420 §1.2
+    verifiers: Annotated[int, msgspec.Meta(ge=0, le=MAX_VERIFIERS)] = 1  # guess
 
 
 class IdentityConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

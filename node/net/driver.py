@@ -1,9 +1,9 @@
 """The driver: hands events to the router and carries out what it wants.
 
-    socket ─▶ Streams ─▶ FrameReceived ─┐                 ┌─▶ Link queues ─▶ socket
-    signature threads ─▶ SignatureChecked ├─▶ Router.handle ─┼─▶ Judging (threads)
-    validator threads ─▶ Validated ───────┤                 ├─▶ deliveries, reports
-    clock ─▶ TimerFired, commands ────────┘                 └─▶ timers, Dialer
+    socket ─▶ Streams ─▶ FramesReceived ───┐                 ┌─▶ Link queues ─▶ socket
+    verifiers ─▶ SignaturesChecked ────────┼─▶ Router.handle ─┼─▶ Judging
+    validator threads ─▶ Validated ────────┤                 ├─▶ deliveries, reports
+    clock ─▶ TimerFired, commands ─────────┘                 └─▶ timers, Dialer
 
 It keeps no protocol state and makes no protocol decision. Nothing that it does
 for an action waits: what cannot be queued is dropped, counted and told to the
@@ -59,6 +59,7 @@ from bruit.node.net.host import has_public_address, known_record
 from bruit.node.net.judging import Judging
 from bruit.node.net.link import WRITE_SIZE, Link
 from bruit.node.net.streams import Streams
+from bruit.node.net.verifiers import Verifiers
 from bruit.plugins.pipeline import TopicPipeline
 from bruit.topics.keys import PeerId
 from bruit.topics.message import Message
@@ -68,7 +69,7 @@ NEWCOMERS = 4  # one peer in so many may come beyond max_peers, until the router
 PATIENCE = 1.0  # seconds a publisher waits for one slow peer before leaving it behind; guess
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of a publication."""
 
     message_id: bytes
@@ -90,6 +91,7 @@ class Driver:
         max_peers: int,
         on_delivery: Callable[[Deliver], None],
         on_report: Callable[[Report], None],
+        verifiers: Verifiers,
         admit: Callable[[PeerId, tuple[str, ...]], str] = lambda peer, addresses: "",
     ) -> None:
         """``admit`` says why a peer may not connect from its addresses; nothing where it may."""
@@ -98,7 +100,7 @@ class Driver:
         self._dialer = dialer
         self._on_delivery = on_delivery
         self._on_report = on_report
-        self.judging = Judging(self.feed, pipelines)
+        self.judging = Judging(self.feed, pipelines, verifiers)
         room = max_peers + max(1, max_peers // NEWCOMERS)
         self.streams = Streams(host, self.judging, self.feed, max_frame, room, admit)
         self._events: deque[Event] = deque()
@@ -167,10 +169,12 @@ class Driver:
         return outcomes
 
     def _outcome(self, published: Published) -> Outcome:
-        dropped = tuple(self._full.get(published.message_id, ()))
+        if published.message_id not in self._full:
+            return Outcome(published.message_id, published.peers, (), published.problem)
+        dropped = tuple(self._full[published.message_id])
         reached = tuple(peer for peer in published.peers if peer not in dropped)
         problem = published.problem
-        if dropped and not reached:
+        if not reached:
             problem = "the send queue of every peer is full: publish more slowly"
         return Outcome(published.message_id, reached, dropped, problem)
 

@@ -27,9 +27,10 @@ from libp2p.peer.envelope import Envelope, consume_envelope
 from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStoreError
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
-from libp2p.security.noise.transport import Transport as NoiseTransport
 from multiaddr.protocols import P_P2P
 
+from bruit.node.net.secure import NoiseTransport
+from bruit.node.net.yamux import YAMUX, Muxers, YamuxConnection
 from bruit.topics.errors import ConfigError, LocalError, RemoteError
 from bruit.topics.keys import KeyType, PeerId, PrivateKey, peer_id_text
 
@@ -58,10 +59,10 @@ def new_host(key: PrivateKey, max_peers: int, announce: Sequence[str] = ()) -> I
     max_connections = 2 * max_peers + 16
     keys = libp2p_keys(key)
     noise = NoiseTransport(keys, noise_privkey=create_noise_key_pair().private_key)
-    return libp2p.new_host(
+    host = libp2p.new_host(
         key_pair=keys,
         sec_opt={TProtocol(NOISE): noise},
-        muxer_opt=libp2p.create_yamux_muxer_option(),
+        muxer_opt={YAMUX: YamuxConnection},
         enable_tcp=True,
         announce_addrs=[multiaddr.Multiaddr(address) for address in announce] or None,
         connection_config=ConnectionConfig(
@@ -71,6 +72,8 @@ def new_host(key: PrivateKey, max_peers: int, announce: Sequence[str] = ()) -> I
             high_watermark=max_connections,
         ),
     )
+    cast(Swarm, host.get_network()).upgrader.muxer_multistream = Muxers()
+    return host
 
 
 @asynccontextmanager

@@ -1,72 +1,111 @@
 """The costly part of taking a message: its signature, and its validators.
 
-Both run in worker threads where that pays, and are answered to the router as
-events. libsodium and libsecp256k1 release the GIL, so a batch of signatures
-runs beside the event loop. Validators run one at a time per topic; a slow
-topic keeps only its own messages waiting. How many wait is the router's bound.
+Both run beside the event loop and are answered to the router as events.
+Signatures are checked in batches, in processes of their own where that pays
+(`verifiers`), and answered in the order in which they came; while too much is
+under way, whoever reads waits. Validators run one at a time per topic, in
+threads; a slow topic keeps only its own messages waiting. How many wait there is
+the router's bound.
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import trio
 
 from bruit.node.gossip.actions import CheckSignature, Validate
-from bruit.node.gossip.events import Event, SignatureChecked, Validated
+from bruit.node.gossip.events import Event, SignaturesChecked, Validated
+from bruit.node.net.verifiers import Verifiers
 from bruit.plugins.pipeline import TopicPipeline
-from bruit.topics.message import Message, signature_valid
+from bruit.topics.message import signature_valid
 from bruit.topics.validation import ignore
 
 Result = TypeVar("Result")
 
-INLINE_BYTES = 4096  # signed bytes that are checked at once rather than sent to a thread; measured
+INLINE_BYTES = 4096  # signed bytes that are checked at once rather than sent away; measured
+# Under way at most, and so far below what the router holds per topic (TopicParams), beyond
+# which it drops: a reader may add what one read brings. Four batches of a reader; guesses.
+UNDER_WAY = 256  # messages
+UNDER_WAY_BYTES = 8_388_608
 
 
 class Judging:
     """``feed`` takes the answers; it must not call back into this object."""
 
     def __init__(
-        self, feed: Callable[[Event], None], pipelines: Mapping[str, TopicPipeline]
+        self,
+        feed: Callable[[Event], None],
+        pipelines: Mapping[str, TopicPipeline],
+        verifiers: Verifiers,
     ) -> None:
         self._feed = feed
+        self._verifiers = verifiers
         self._pipelines = pipelines
-        self._checkers = trio.CapacityLimiter(os.cpu_count() or 1)
         # A thread for every topic: few processors must not make one wait for another.
         self._judges = trio.CapacityLimiter(max(len(pipelines), 1))
         self._unchecked: list[CheckSignature] = []
+        self._under_way = self._under_way_bytes = 0
+        self._room = trio.lowlevel.ParkingLot()  # readers, while too much is under way
+        self._answered = trio.Event()  # when the batch before the next one is
+        self._answered.set()
+        self._nursery: trio.Nursery | None = None
         self._queues: dict[str, trio.MemorySendChannel[Validate]] = {}
         # Plugins are promised one call at a time per topic, whoever asks.
         self._turns = {topic: trio.Lock() for topic in pipelines}
 
     async def run(self) -> None:
-        """Serve the validators of every topic that has some, until cancelled."""
+        """Serve readers, and the validators of every topic that has some, until cancelled."""
         async with trio.open_nursery() as nursery:
-            for topic, pipeline in self._pipelines.items():
-                send, receive = trio.open_memory_channel[Validate](math.inf)
-                self._queues[topic] = send
-                nursery.start_soon(self._validate, receive, pipeline)
-            await trio.sleep_forever()
+            self._nursery = nursery
+            try:
+                for topic, pipeline in self._pipelines.items():
+                    send, receive = trio.open_memory_channel[Validate](math.inf)
+                    self._queues[topic] = send
+                    nursery.start_soon(self._validate, receive, pipeline)
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     def check_signature(self, action: CheckSignature) -> None:
         """Note a signature to be checked by the next `settle`."""
         self._unchecked.append(action)
 
-    async def settle(self) -> None:
-        """Check what has gathered and answer it: the reader that caused it waits, nobody else."""
+    async def room(self) -> None:
+        """Wait while too many signatures are under way."""
+        while self._under_way >= UNDER_WAY or self._under_way_bytes >= UNDER_WAY_BYTES:
+            await self._room.park()
+
+    def settle(self) -> None:
+        """Have what has gathered checked: a little at once, more of it beside the event loop."""
         batch, self._unchecked = self._unchecked, []
         if not batch:
             return
-        messages = [action.message for action in batch]
-        if sum(len(message.raw) for message in messages) <= INLINE_BYTES:
-            results = verify_all(messages)
-        else:
-            results = await trio.to_thread.run_sync(
-                verify_all, messages, limiter=self._checkers, abandon_on_cancel=True
-            )
-        for action, valid in zip(batch, results, strict=True):
-            self._feed(SignatureChecked(action.ticket, valid))
+        size = sum(len(action.message.raw) for action in batch)
+        if self._nursery is None:
+            return  # the node is stopping: nobody waits for the answer
+        if size <= INLINE_BYTES and not self._under_way:
+            self._answer(batch, [signature_valid(action.message) for action in batch])
+            return
+        self._under_way += len(batch)
+        self._under_way_bytes += size
+        before, self._answered = self._answered, trio.Event()
+        self._nursery.start_soon(self._check, batch, size, before, self._answered)
+
+    async def _check(
+        self, batch: list[CheckSignature], size: int, before: trio.Event, answered: trio.Event
+    ) -> None:
+        results = await self._verifiers.verify([action.message.raw for action in batch])
+        await before.wait()
+        self._under_way -= len(batch)
+        self._under_way_bytes -= size
+        self._answer(batch, results)
+        answered.set()
+        self._room.unpark_all()
+
+    def _answer(self, batch: list[CheckSignature], results: list[bool]) -> None:
+        tickets = [action.ticket for action in batch]
+        self._feed(SignaturesChecked(tuple(zip(tickets, results, strict=True))))
 
     def validate(self, action: Validate) -> None:
         """Queue a message for its topic's validators."""
@@ -93,7 +132,3 @@ class Judging:
             return await trio.to_thread.run_sync(
                 function, data, limiter=self._judges, abandon_on_cancel=True
             )
-
-
-def verify_all(messages: list[Message]) -> list[bool]:
-    return [signature_valid(message) for message in messages]

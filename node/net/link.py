@@ -53,12 +53,14 @@ class Link:
 
     def send_control(self, frame: bytes) -> bool:
         queued = self.queue.push_control(frame)
-        self._work.unpark()
+        if self._work:
+            self._work.unpark()
         return queued
 
     def send_message(self, message_id: bytes, frame: bytes, lane: Lane) -> bool:
         queued = self.queue.push_message(message_id, frame, lane)
-        self._work.unpark()
+        if self._work:
+            self._work.unpark()
         return queued
 
     async def write_frames(self, stream: INetStream) -> None:

@@ -19,8 +19,8 @@ from multiaddr import Multiaddr
 from bruit.node.gossip.events import (
     PROTOCOLS,
     Event,
-    FrameReceived,
     FramesDropped,
+    FramesReceived,
     PeerConnected,
     PeerDisconnected,
     PeerRenewed,
@@ -33,8 +33,7 @@ from bruit.node.net.link import FAREWELL, Link, Traffic
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
 
-TURN = 64  # frames handed to the router before their signatures are settled; guess
-TURNS = 4  # readers that may do so at a time; guess
+TURN = 64  # frames handed to the router before their signatures go to be checked; guess
 READ_SIZE = 262_144  # bytes asked of a stream at a time: yamux's initial window
 HELLO_TIMEOUT = 30.0  # seconds a peer may leave our stream unnegotiated; guess
 OPEN_ATTEMPTS = 3  # of keeping our stream open on one connection, before giving it up; guess
@@ -64,9 +63,6 @@ class Streams(INotifee):
         self._nursery: trio.Nursery | None = None
         self.links: dict[PeerId, Link] = {}
         self.past_traffic = Traffic()  # of links that are gone
-        # Who may have signatures under check. Together they stay below what the router
-        # holds per topic, beyond which it drops: whoever reads faster waits here.
-        self._turns = trio.Semaphore(TURNS)
         self.faults: dict[str, int] = {}  # why streams were reset, counted
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -285,16 +281,15 @@ class Streams(INotifee):
 
     async def _read_frames(self, stream: INetStream, link: Link) -> None:
         splitter = FrameSplitter(self._max_frame)
-        traffic, feed, settle = link.traffic, self._feed, self._judging.settle
+        traffic, feed, judging = link.traffic, self._feed, self._judging
         while data := await stream.read(READ_SIZE):
             frames = splitter.feed(data)
             traffic.bytes_in += len(data)
             traffic.frames_in += len(frames)
             for start in range(0, len(frames), TURN):
-                async with self._turns:
-                    for frame in frames[start : start + TURN]:
-                        feed(FrameReceived(link.peer, frame))
-                    await settle()
+                await judging.room()
+                feed(FramesReceived(link.peer, tuple(frames[start : start + TURN])))
+                judging.settle()
 
     def _count(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1

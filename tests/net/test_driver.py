@@ -25,6 +25,7 @@ from bruit.node.net.dialer import Dialer
 from bruit.node.net.driver import PATIENCE, Driver, Outcome
 from bruit.node.net.host import libp2p_keys
 from bruit.node.net.link import Link
+from bruit.node.net.verifiers import Verifiers
 from bruit.topics.keys import PeerId
 from bruit.topics.message import Author, Message, SignaturePolicy
 from tests.net.made_up_host import Host, Inbound, Outbound
@@ -54,6 +55,7 @@ class Bench:
             10,
             self.deliveries.append,
             self.reports.append,
+            Verifiers(),
         )
         self._nursery = nursery
 

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
@@ -10,9 +10,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from bruit.node.gossip.actions import CheckSignature, Validate
-from bruit.node.gossip.events import Event, SignatureChecked, Validated
+from bruit.node.gossip.events import Event, SignaturesChecked, Validated
 from bruit.node.identity import new_key
-from bruit.node.net.judging import INLINE_BYTES, Judging
+from bruit.node.net.judging import INLINE_BYTES, UNDER_WAY, UNDER_WAY_BYTES, Judging
+from bruit.node.net.verifiers import Verifiers
 from bruit.plugins.hookspecs import hookimpl
 from bruit.plugins.pipeline import TopicPipeline
 from bruit.plugins.registry import PluginRegistry
@@ -118,28 +119,105 @@ def question(ticket: int, topic: str, data: bytes) -> Validate:
 # Signatures
 
 
-@pytest.mark.parametrize("size", [1, INLINE_BYTES], ids=["at once", "in a thread"])
-async def test_every_signature_of_a_batch_is_answered_under_its_ticket(size: int) -> None:
+async def running(
+    nursery: trio.Nursery, answers: Answers, pipelines: Mapping[str, TopicPipeline] = {}
+) -> Judging:
+    judging = Judging(answers.take, pipelines, Verifiers())
+    nursery.start_soon(judging.run)
+    await wait_all_tasks_blocked()
+    return judging
+
+
+@pytest.mark.parametrize("size", [1, INLINE_BYTES], ids=["at once", "aside"])
+async def test_every_signature_of_a_batch_is_answered_under_its_ticket(
+    size: int, nursery: trio.Nursery
+) -> None:
     answers = Answers()
-    judging = Judging(answers.take, {})
+    judging = await running(nursery, answers)
     batch = [signed(size), forged(size), signed(size, KeyType.SECP256K1), forged(size)]
     for ticket, message in enumerate(batch):
         judging.check_signature(CheckSignature(ticket, message))
     assert answers.events == []
-    await judging.settle()
-    assert answers.events == [
-        SignatureChecked(ticket, valid) for ticket, valid in enumerate((True, False) * 2)
-    ]
+    judging.settle()
+    await answers.wait(1)
+    assert answers.events == [SignaturesChecked(tuple(enumerate((True, False) * 2)))]
 
 
-async def test_what_one_reader_settles_another_does_not_settle_again() -> None:
+async def test_what_one_reader_settles_another_does_not_settle_again(
+    nursery: trio.Nursery,
+) -> None:
     answers = Answers()
-    judging = Judging(answers.take, {})
+    judging = await running(nursery, answers)
     judging.check_signature(CheckSignature(1, signed(INLINE_BYTES)))
-    async with trio.open_nursery() as readers:
-        for _ in range(3):
-            readers.start_soon(judging.settle)
-    assert answers.events == [SignatureChecked(1, True)]
+    for _ in range(3):
+        judging.settle()
+    await answers.wait(1)
+    await wait_all_tasks_blocked()
+    assert answers.events == [SignaturesChecked(((1, True),))]
+
+
+class Gated(Verifiers):
+    """Checks nothing before it is told to; the batches are known by the size of their first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: dict[int, trio.Event] = {}
+
+    async def verify(self, raws: Sequence[bytes]) -> list[bool]:
+        await self.open.setdefault(len(raws[0]), trio.Event()).wait()
+        return [True] * len(raws)
+
+
+async def test_batches_are_answered_in_the_order_in_which_they_were_settled(
+    nursery: trio.Nursery,
+) -> None:
+    answers, verifiers = Answers(), Gated()
+    judging = Judging(answers.take, {}, verifiers)
+    nursery.start_soon(judging.run)
+    await wait_all_tasks_blocked()
+    messages = [signed(INLINE_BYTES + number) for number in range(3)]
+    messages.append(signed(1))  # little enough to be checked at once, were nothing under way
+    for ticket, message in enumerate(messages):
+        judging.check_signature(CheckSignature(ticket, message))
+        judging.settle()
+    await wait_all_tasks_blocked()
+    for message in reversed(messages):
+        assert answers.events == []
+        verifiers.open[len(message.raw)].set()
+        await wait_all_tasks_blocked()
+    assert answers.events == [SignaturesChecked(((ticket, True),)) for ticket in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("size", "count"), [(INLINE_BYTES, UNDER_WAY), (UNDER_WAY_BYTES // 4, 4)], ids=["many", "large"]
+)
+async def test_who_reads_waits_while_too_much_is_under_way(
+    size: int, count: int, nursery: trio.Nursery
+) -> None:
+    answers, verifiers = Answers(), Gated()
+    judging = Judging(answers.take, {}, verifiers)
+    nursery.start_soon(judging.run)
+    await wait_all_tasks_blocked()
+    message = signed(size)
+    for ticket in range(count - 1):
+        judging.check_signature(CheckSignature(ticket, message))
+    judging.settle()
+    with trio.fail_after(TIMEOUT):
+        await judging.room()
+    judging.check_signature(CheckSignature(count, message))
+    judging.settle()
+    went_on = trio.Event()
+
+    async def read() -> None:
+        await judging.room()
+        went_on.set()
+
+    nursery.start_soon(read)
+    await wait_all_tasks_blocked()
+    assert not went_on.is_set()
+    verifiers.open[len(message.raw)].set()
+    with trio.fail_after(TIMEOUT):
+        await went_on.wait()
 
 
 # Validators
@@ -149,9 +227,7 @@ async def test_messages_of_a_topic_are_judged_one_at_a_time_in_their_order(
     gates: Gates, pipelines: Mapping[str, TopicPipeline], nursery: trio.Nursery
 ) -> None:
     answers = Answers()
-    judging = Judging(answers.take, pipelines)
-    nursery.start_soon(judging.run)
-    await wait_all_tasks_blocked()
+    judging = await running(nursery, answers, pipelines)
     datas = [b"bad" if number % 3 == 0 else b"%d" % number for number in range(30)]
     for ticket, data in enumerate(datas):
         judging.validate(question(ticket, QUICK, data))
@@ -173,18 +249,16 @@ async def test_a_slow_topic_holds_up_neither_another_topic_nor_signatures(
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
     answers = Answers()
-    judging = Judging(answers.take, pipelines)
-    nursery.start_soon(judging.run)
-    await wait_all_tasks_blocked()
+    judging = await running(nursery, answers, pipelines)
     judging.validate(question(1, SLOW, b"slow"))
     await wait_all_tasks_blocked()
     judging.validate(question(2, QUICK, b"quick"))
     await answers.wait(1)
     judging.check_signature(CheckSignature(3, signed(INLINE_BYTES)))
-    with trio.fail_after(TIMEOUT):
-        await judging.settle()
+    judging.settle()
+    await answers.wait(2)
     assert answers.verdicts == [(2, Verdict.ACCEPT)]
-    assert answers.events[1] == SignatureChecked(3, True)
+    assert answers.events[1] == SignaturesChecked(((3, True),))
 
     gates.open[SLOW].set()
     await answers.wait(3)
@@ -195,9 +269,7 @@ async def test_a_publisher_takes_its_turn_with_the_validators_of_its_topic(
     gates: Gates, pipelines: Mapping[str, TopicPipeline], nursery: trio.Nursery
 ) -> None:
     answers = Answers()
-    judging = Judging(answers.take, pipelines)
-    nursery.start_soon(judging.run)
-    await wait_all_tasks_blocked()
+    judging = await running(nursery, answers, pipelines)
     judging.validate(question(1, SLOW, b"received"))
 
     async def publish() -> None:
@@ -215,7 +287,7 @@ async def test_after_the_end_messages_are_ignored_and_nobody_is_blamed(
     pipelines: Mapping[str, TopicPipeline],
 ) -> None:
     answers = Answers()
-    Judging(answers.take, pipelines).validate(question(1, QUICK, b"late"))
+    Judging(answers.take, pipelines, Verifiers()).validate(question(1, QUICK, b"late"))
     assert answers.verdicts == [(1, Verdict.IGNORE)]
 
 
@@ -223,7 +295,7 @@ async def test_a_node_can_stop_while_a_validator_does_not_return(
     gates: Gates, pipelines: Mapping[str, TopicPipeline]
 ) -> None:
     answers = Answers()
-    judging = Judging(answers.take, pipelines)
+    judging = Judging(answers.take, pipelines, Verifiers())
     with trio.fail_after(TIMEOUT):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(judging.run)

@@ -13,8 +13,8 @@ from bruit.node.gossip.actions import Lane
 from bruit.node.gossip.events import (
     PROTOCOLS,
     Event,
-    FrameReceived,
     FramesDropped,
+    FramesReceived,
     PeerConnected,
     PeerDisconnected,
     PeerRenewed,
@@ -29,6 +29,7 @@ from bruit.node.net.streams import (
     STEADY,
     Streams,
 )
+from bruit.node.net.verifiers import Verifiers
 from bruit.topics.keys import PeerId
 from tests.net.made_up_host import Host, Inbound, Outbound
 from tests.net.recorder import on_the_wire, varint
@@ -49,7 +50,7 @@ class Bench:
         self.refused: dict[PeerId, str] = {}  # whom not to admit, and why
         self.streams = Streams(
             self.host.host,
-            Judging(self.events.append, {}),
+            Judging(self.events.append, {}, Verifiers()),
             self.events.append,
             MAX_FRAME,
             MAX_PEERS,
@@ -76,7 +77,8 @@ class Bench:
 
     @property
     def frames(self) -> list[bytes]:
-        return [event.frame for event in self.events if isinstance(event, FrameReceived)]
+        received = [event for event in self.events if isinstance(event, FramesReceived)]
+        return [frame for event in received for frame in event.frames]
 
     @property
     def comings_and_goings(self) -> list[str]:
@@ -241,7 +243,7 @@ async def test_a_peer_is_not_read_before_the_router_knows_it(
     assert bench.events == []
     bench.host.negotiating.set()
     await wait_all_tasks_blocked()
-    assert [type(event) for event in bench.events] == [PeerConnected, FrameReceived]
+    assert [type(event) for event in bench.events] == [PeerConnected, FramesReceived]
 
 
 async def test_a_peer_whose_stream_comes_before_its_notification_is_linked_by_it(
