@@ -28,6 +28,7 @@ from bruit.node.net.verifiers import (
     WORTH_MESSAGES,
     Verifiers,
     cut,
+    environment,
     shared_verifiers,
 )
 from bruit.node.net.verifying import question, signed_by_author
@@ -303,6 +304,18 @@ async def test_it_does_not_import_from_where_the_node_was_started(
     async with shared_verifiers(1) as verifiers:
         await until_running(verifiers, 1)
         assert verifiers.failures == 0
+
+
+def test_what_the_environment_says_to_python_is_for_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONINSPECT", "1")
+    monkeypatch.setenv("PYTHONHOME", "/python")
+    monkeypatch.setattr(sys, "path", ["", "/here"])
+    got = environment()
+    assert "PYTHONINSPECT" not in got
+    assert got["PYTHONHOME"] == "/python"  # without it Python may not find its own modules
+    assert got["PYTHONPATH"] == f"{Path.cwd()}{os.pathsep}/here"
 
 
 async def test_ctrl_c_is_not_for_it(started: Started) -> None:
