@@ -31,8 +31,8 @@ format: setup ## write the format that check asks for
 	@.venv/bin/ruff check --fix-only .
 	@.venv/bin/ruff format .
 
-bench: setup ## messages per second between two processes
-	@$(PYTHON_IN_VENV) -m bench.pair $(ARGS)
+bench: setup ## beside py-libp2p, js, go and rust; ARGS="--only ours --cases graph" to choose
+	@$(PYTHON_IN_VENV) -m bench.mesh $(ARGS)
 
 interop: setup ## with go, js and rust over loopback; ARGS="--peers go --only signed" to choose
 	@$(PYTHON_IN_VENV) -m tests.interop $(ARGS)

@@ -17,7 +17,7 @@ from statistics import median
 import numpy as np
 
 import bruit
-from bench.payloads import SEED
+from bench.lab import SEED
 from bruit.scoring.params import PeerScoreParams, TopicScoreParams
 from bruit.scoring.peer_scores import PeerScores
 from bruit.scoring.seam import Refusal

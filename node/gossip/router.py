@@ -132,9 +132,12 @@ class Router:
             case Validated():
                 self._intake.on_validated(event, now)
             case Publish():
-                self._send_in_turn([self._publish(event, now)])
+                send = self._publish(event, now)
+                if send is not None:
+                    self._context.emit(send)
             case PublishBatch(items):
-                self._send_in_turn([self._publish(item, now) for item in items])
+                sends = [self._publish(item, now) for item in items]
+                self._send_in_turn([send for send in sends if send is not None])
             case TimerFired(timer):
                 if timer.epoch == self._epoch:
                     self._on_timer(timer.name, now)
@@ -408,13 +411,8 @@ class Router:
             return None
         return SendMessage(peers, message_id, message_frame(message.raw), Lane.OWN)
 
-    def _send_in_turn(self, prepared: list[SendMessage | None]) -> None:
+    def _send_in_turn(self, sends: list[SendMessage]) -> None:
         """Send own messages, to the first peer from the first on, to the second from the second."""
-        sends = [send for send in prepared if send is not None]
-        if len(sends) < 2:
-            for send in sends:
-                self._context.emit(send)
-            return
         peers = dict.fromkeys(peer for send in sends for peer in send.peers)
         targets = [(send, frozenset(send.peers)) for send in sends]
         for turn, peer in enumerate(peers):

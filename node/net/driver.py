@@ -154,16 +154,17 @@ class Driver:
 
         Waits for room, first, in the queues of those who keep up.
         """
-        size = sum(len(message.raw) + WRAPPING for message, _ in publications)
-        for topic in dict.fromkeys(message.topic for message, _ in publications):
-            while full := self._full_link(topic, size):  # others publish while we wait
-                await full.wait_for_room(size, PATIENCE)
+        size = 0
         items = []
         for message, payload in publications:
             self._last_ticket += 1
             items.append(Publish(self._last_ticket, message, payload))
+            size += len(message.raw) + WRAPPING
+        for topic in dict.fromkeys(item.message.topic for item in items):
+            while full := self._full_link(topic, size):  # others publish while we wait
+                await full.wait_for_room(size, PATIENCE)
         self._full.clear()
-        self.feed(PublishBatch(tuple(items)))
+        self.feed(items[0] if len(items) == 1 else PublishBatch(tuple(items)))
         outcomes = [self._outcome(self._outcomes.pop(item.ticket)) for item in items]
         await self._let_writers_begin(size)
         return outcomes

@@ -68,7 +68,7 @@ class Records:
     def open(self) -> bytes | None:
         """The content of the next record, or None until all of it is there.
 
-        Raises DecryptionFailedException where it is not what the peer wrote.
+        Raises DecryptionFailedException where it is not what the peer wrote, and from then on.
         """
         start = self._position + _LENGTH.size
         if len(self._buffer) < start:
@@ -111,7 +111,6 @@ class SecureConnection(BaseSession):
         self._raw = raw
         self._records = records
         self._plain = b""  # decrypted, not read yet
-        self._unreadable: IOException | None = None  # why, for good
         self._torn = False  # a write ended in the middle of a record
 
     async def read(self, n: int | None = None) -> bytes:
@@ -122,14 +121,8 @@ class SecureConnection(BaseSession):
         """
         if n == 0:
             return b""
-        if self._unreadable is not None:
-            raise self._unreadable
         while not self._plain:  # a record may be empty
-            try:
-                plain = self._records.open()
-            except IOException as problem:
-                self._unreadable = problem
-                raise
+            plain = self._records.open()
             if plain is None:
                 await self._receive()
             else:

@@ -195,8 +195,8 @@ class Streams(INotifee):
             self._feed(PeerRenewed(link.peer, self._origin(peer_id)[1]))
         else:
             protocol = Protocol(stream.get_protocol())
+            link.ready.set()  # first: the router may know the peer and hang up on it at once
             self._feed(PeerConnected(link.peer, protocol, *self._origin(peer_id)))
-            link.ready.set()
         link.outbound, link.ended = stream, trio.Event()
         try:
             async with trio.open_nursery() as nursery:

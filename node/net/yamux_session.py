@@ -142,7 +142,6 @@ class Session:
             if flow is not None and not flow.ended:
                 if length > flow.window:
                     raise ProtocolViolationError(f"{length} bytes for a window of {flow.window}")
-                flow.window -= length
             else:  # what was under way when the stream ended
                 flow = None
                 if length > MAX_WINDOW:
@@ -189,6 +188,7 @@ class Session:
         if flow.gone:
             return
         flow.unread += data
+        flow.window -= len(data)
         self.unread += len(data)
         self.changed[flow] = None
         if self.unread > MAX_UNREAD:

@@ -113,6 +113,26 @@ async def test_a_connected_peer_is_what_our_stream_to_it_was_negotiated_to(
     assert bench.events == [PeerConnected(PEER, protocol, outbound, ("/ip4/192.0.2.1/tcp/4001",))]
 
 
+async def test_a_peer_that_is_hung_up_on_when_it_comes_has_come_and_gone(
+    bench: Bench, nursery: trio.Nursery
+) -> None:
+    """As one is whose score was below the disconnect threshold when it left."""
+
+    def feed(event: Event) -> None:
+        bench.events.append(event)
+        if isinstance(event, PeerConnected):
+            streams.disconnect(event.peer)
+
+    judging = Judging(feed, {}, Verifiers())
+    streams = Streams(bench.host.host, judging, feed, MAX_FRAME, MAX_PEERS, lambda *_: "")
+    bench.streams, bench.host.outbound = streams, [Outbound(), Outbound()]
+    await nursery.start(streams.run)
+    for _ in range(2):
+        await bench.disconnect(await bench.connect())
+    assert bench.comings_and_goings == [UP, DOWN, UP, DOWN]
+    assert streams.links == {}
+
+
 async def test_every_protocol_of_a_peer_is_served(bench: Bench) -> None:
     assert list(bench.host.handlers) == [protocol.value for protocol in PROTOCOLS]
     assert bench.host.notifees == [bench.streams]

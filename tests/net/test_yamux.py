@@ -127,6 +127,18 @@ async def test_bytes_go_both_ways_and_each_half_ends_by_itself() -> None:
         assert await read_all(ours) == b"answer"
 
 
+async def test_a_stream_that_is_gone_is_not_kept() -> None:
+    async with pair() as (ours, theirs):
+        for end in ("close", "reset"):
+            stream = await ours.open_stream()
+            other = await theirs.accept_stream()
+            await getattr(stream, end)()
+            await getattr(other, end)()
+            await trio.testing.wait_all_tasks_blocked()
+            assert not ours._streams
+            assert not theirs._streams
+
+
 async def test_a_read_gives_what_there_is() -> None:
     async with streams() as (ours, theirs):
         await ours.write(b"abcdef")
@@ -254,8 +266,9 @@ async def test_closing_writes_what_is_queued_and_says_goodbye() -> None:
         assert heard.endswith(frame(GO_AWAY, length=NORMAL))
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_closing_waits_for_no_peer_that_reads_nothing() -> None:
+async def test_closing_waits_for_no_peer_that_reads_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with alone(pair=trio.testing.lockstep_stream_pair) as (conn, _):
         stream = await conn.open_stream()
         await trio.testing.wait_all_tasks_blocked()
@@ -271,7 +284,19 @@ async def test_closing_waits_for_no_peer_that_reads_nothing() -> None:
         assert trio.current_time() - began == pytest.approx(PATIENCE, abs=0.01)
 
 
-async def test_a_reset_wakes_a_writer_that_waits_for_room() -> None:
+async def test_two_that_close_at_once_wait_for_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    began = trio.current_time()
+    async with pair() as ends, trio.open_nursery() as nursery:
+        for end in ends:
+            nursery.start_soon(end.close)
+    assert trio.current_time() == began
+
+
+async def test_a_reset_wakes_a_writer_that_waits_for_room(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with alone(pair=trio.testing.lockstep_stream_pair) as (conn, wire):
         stream = await conn.open_stream()
         async with trio.open_nursery() as nursery:

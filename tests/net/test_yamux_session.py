@@ -206,6 +206,24 @@ def test_what_was_under_way_to_a_stream_that_is_gone_is_dropped() -> None:
     assert accepted(session, 3).id == 3  # and the connection goes on
 
 
+def test_a_stream_that_was_reset_within_its_last_frame_ends_once() -> None:
+    session = server()
+    flow = accepted(session)
+    wire = data(1, b"the last", FIN)
+    session.receive(wire[:-4])
+    session.reset(flow)
+    session.receive(wire[-4:])
+    assert session.incoming == 0
+
+
+def test_what_a_peer_writes_after_its_end_is_dropped() -> None:
+    session = server()
+    session.receive(data(1, b"all", SYN | FIN) + data(1, b" and more") + data(1, b"", RST))
+    flow = session.accepted.popleft()
+    assert session.read(flow, 100) == b"all"
+    assert flow.window == INITIAL_WINDOW - 3
+
+
 def test_the_end_of_the_session_leaves_what_was_read_to_be_read() -> None:
     session = server()
     flow = accepted(session)
@@ -418,7 +436,7 @@ class Windows(RuleBasedStateMachine):
             assert not session.waiting
 
 
-Windows.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Windows.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestWindows = Windows.TestCase
 
 

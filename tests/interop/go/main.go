@@ -1,4 +1,5 @@
-// A peer of go-libp2p-pubsub for the interoperation runs: see ../README.md for the protocol.
+// A peer of go-libp2p-pubsub for the interoperation runs: see ../README.md for the protocol. With
+// the argument "bench" it is a peer of the mesh bench.
 package main
 
 import (
@@ -60,6 +61,10 @@ func must(err error) {
 }
 
 func main() {
+	if os.Args[1] == "bench" {
+		bench(os.Args[2])
+		return
+	}
 	var settings Settings
 	must(json.Unmarshal([]byte(os.Args[1]), &settings))
 	h, err := newHost(settings)
@@ -102,14 +107,19 @@ func newHost(settings Settings) (host.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return libp2p.New(
+	return listen(key, settings.Port)
+}
+
+// listen makes a host that speaks TCP, noise and yamux on loopback.
+func listen(key crypto.PrivKey, port int, more ...libp2p.Option) (host.Host, error) {
+	return libp2p.New(append([]libp2p.Option{
 		libp2p.Identity(key),
-		libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", settings.Port)),
+		libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", port)),
 		libp2p.Transport(tcp.NewTCPTransport),
 		libp2p.Security(noise.ID, noise.New),
 		libp2p.Muxer(yamux.ID, yamux.DefaultTransport),
 		libp2p.DisableRelay(),
-	)
+	}, more...)...)
 }
 
 // slowly accepts every message of other peers after a while.
@@ -146,7 +156,7 @@ func (n *Node) answer(command Command) {
 func (n *Node) do(command Command) (fields, error) {
 	switch command.Do {
 	case "connect":
-		return nil, n.connect(command.Address)
+		return nil, connect(n.host, command.Address, dialTimeout)
 	case "subscribe":
 		return nil, n.subscribe()
 	case "unsubscribe":
@@ -165,14 +175,14 @@ func (n *Node) do(command Command) (fields, error) {
 	return nil, fmt.Errorf("no such command: %s", command.Do)
 }
 
-func (n *Node) connect(address string) error {
+func connect(from host.Host, address string, timeout time.Duration) error {
 	info, err := peer.AddrInfoFromString(address)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return n.host.Connect(ctx, *info)
+	return from.Connect(ctx, *info)
 }
 
 func (n *Node) subscribe() error {

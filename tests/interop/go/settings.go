@@ -61,13 +61,17 @@ func options(settings Settings, record *Record) []pubsub.Option {
 		pubsub.WithAppSpecificRpcInspector(record.frameReceived),
 	}
 	if settings.Policy == "nosign" {
-		chosen = append(chosen,
-			pubsub.WithMessageSignaturePolicy(pubsub.StrictNoSign),
-			pubsub.WithNoAuthor(), // StrictNoSign by itself still sends author and seqno
-			pubsub.WithMessageIdFn(idOfContent),
-		)
+		chosen = append(chosen, unsigned()...)
 	}
 	return chosen
+}
+
+func unsigned() []pubsub.Option {
+	return []pubsub.Option{
+		pubsub.WithMessageSignaturePolicy(pubsub.StrictNoSign),
+		pubsub.WithNoAuthor(), // StrictNoSign by itself still sends author and seqno
+		pubsub.WithMessageIdFn(idOfContent),
+	}
 }
 
 func scoring(settings Settings) (*pubsub.PeerScoreParams, *pubsub.PeerScoreThresholds) {
@@ -108,9 +112,10 @@ func scoring(settings Settings) (*pubsub.PeerScoreParams, *pubsub.PeerScoreThres
 
 // idOfContent names an unsigned message.
 func idOfContent(message *pb.Message) string {
-	topic := []byte(message.GetTopic())
-	named := binary.BigEndian.AppendUint32(nil, uint32(len(topic)))
-	named = append(append(named, topic...), message.GetData()...)
-	digest := sha256.Sum256(named)
-	return string(digest[:])
+	topic := message.GetTopic()
+	digest := sha256.New()
+	digest.Write(binary.BigEndian.AppendUint32(nil, uint32(len(topic))))
+	digest.Write([]byte(topic))
+	digest.Write(message.GetData())
+	return string(digest.Sum(nil))
 }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 
-const MAX_FRAME = 4 * 1024 * 1024 // bytes
+export const MAX_FRAME = 4 * 1024 * 1024 // bytes
 const QUEUE = 64 * 1024 * 1024 // bytes that may wait for a peer
 
 // Options of gossipsub from the settings of the process: see "Start" in ../README.md.
@@ -73,7 +73,7 @@ function scoring (settings) {
 
 // Author and seqno, as go names messages. The library's own ids hold the author's whole public
 // key, which no other implementation knows messages by.
-function idOfOrigin (message) {
+export function idOfOrigin (message) {
   const author = message.from.toMultihash().bytes
   const id = Buffer.alloc(author.length + 8)
   id.set(author)
@@ -81,7 +81,7 @@ function idOfOrigin (message) {
   return new Uint8Array(id)
 }
 
-function idOfContent (message) {
+export function idOfContent (message) {
   const topic = Buffer.from(message.topic)
   const length = Buffer.alloc(4)
   length.writeUInt32BE(topic.length)

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::settings::{Policy, Settings};
 
-const MAX_FRAME: usize = 4 * 1024 * 1024;
+pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 
 /// The library abandons queued messages after 1 s (forwarded) and 5 s (published), which on a busy
 /// machine shows as losses that have nothing to do with the other side. This is a guess.
@@ -85,7 +85,7 @@ fn origin_id(message: &gossipsub::Message) -> MessageId {
     MessageId([author.unwrap_or_default(), seqno.to_be_bytes().to_vec()].concat())
 }
 
-fn content_id(message: &gossipsub::Message) -> MessageId {
+pub fn content_id(message: &gossipsub::Message) -> MessageId {
     let topic = message.topic.as_str().as_bytes();
     let hash = Sha256::new()
         .chain_update((topic.len() as u32).to_be_bytes())

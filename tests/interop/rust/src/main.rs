@@ -1,30 +1,53 @@
-//! One rust-libp2p gossipsub peer, driven over standard input and output (../README.md).
+//! rust-libp2p's gossipsub, driven over standard input and output: a peer of the interoperation
+//! tests (../README.md) or, after the argument `bench`, nodes of the mesh bench (src/bench.rs).
 
 mod behaviour;
+mod bench;
 mod messages;
 mod peer;
 mod protocol;
 mod settings;
 mod traffic;
 
-use std::error::Error;
+use std::{error::Error, process::exit};
 
 use serde_json::json;
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() {
-    if let Err(error) = run().await {
-        protocol::event("fatal", json!({ "error": error.to_string() }));
-        std::process::exit(1);
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["bench", settings] => measure(settings),
+        [settings] => interoperate(settings),
+        _ => end(Err(
+            "the settings are missing: pass one JSON object as the last argument".into(),
+        )),
     }
-    // Not by returning: the runtime would first wait for the thread that blocks on standard input.
-    std::process::exit(0);
 }
 
-async fn run() -> Result<(), Box<dyn Error>> {
-    let argument = std::env::args()
-        .nth(1)
-        .ok_or("the settings are missing: pass one JSON object as the only argument")?;
-    let settings = settings::Settings::parse(&argument)?;
-    peer::Peer::start(settings)?.run().await
+#[tokio::main(flavor = "current_thread")]
+async fn interoperate(settings: &str) {
+    end(run(settings).await);
+}
+
+async fn run(settings: &str) -> Outcome {
+    peer::Peer::start(settings::Settings::parse(settings)?)?
+        .run()
+        .await
+}
+
+/// On a worker thread for each core: tokio's default, and what rust-libp2p normally runs on.
+#[tokio::main]
+async fn measure(settings: &str) {
+    end(bench::run(settings).await);
+}
+
+fn end(outcome: Outcome) -> ! {
+    if let Err(error) = outcome {
+        protocol::event("fatal", json!({ "error": error.to_string() }));
+        exit(1);
+    }
+    // Not by returning: the runtime would first wait for the thread that blocks on standard input.
+    exit(0);
 }

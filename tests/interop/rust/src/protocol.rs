@@ -1,7 +1,7 @@
 //! The lines between the runner and this process.
 
 use libp2p::Multiaddr;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 #[derive(Deserialize)]
@@ -39,7 +39,9 @@ impl Question {
 }
 
 /// Reads a line of the runner; a command that cannot be read is answered here, and is None.
-pub fn command(line: &str) -> Result<Option<(Question, Command)>, serde_json::Error> {
+pub fn command<C: DeserializeOwned>(
+    line: &str,
+) -> Result<Option<(Question, C)>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Numbered {
         id: u64,
