@@ -2,7 +2,7 @@
 
 py-libp2p shakes hands, checks the peer's identity and hands over a session. This
 takes the keys of that session and replaces how bytes move: py-libp2p reads each
-length and each record from the socket by itself, and copies every record five times.
+length and each record from the socket by itself, and copies every record several times.
 """
 
 from struct import Struct

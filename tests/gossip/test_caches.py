@@ -17,7 +17,6 @@ from bruit.node.gossip.backoff import Backoffs
 from bruit.node.gossip.caches import MessageCache, SeenCache
 from bruit.node.gossip.lazy import Promises
 from bruit.node.gossip.params import MAX_BACKOFFS_PER_TOPIC, MAX_REMOTE_BACKOFF
-from bruit.topics.message import Message
 
 ids = st.integers(0, 12).map(lambda number: b"id %d" % number)
 peers = st.sampled_from([b"alice", b"bob", b"carol"])
@@ -68,7 +67,9 @@ class MessagesAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.cache = MessageCache(4, 2, 100)
-        self.model: list[tuple[bytes, tuple[str, bytes], int]] = []  # oldest first; with shifts since
+        self.model: list[
+            tuple[bytes, tuple[str, bytes], int]
+        ] = []  # oldest first; with shifts since
         self.asked: dict[tuple[bytes, bytes], int] = {}
 
     @rule(message_id=ids, topic=topics, size=st.integers(1, 45))

@@ -300,9 +300,7 @@ async def test_a_reset_wakes_a_writer_that_waits_for_room(
     async with alone(pair=trio.testing.lockstep_stream_pair) as (conn, wire):
         stream = await conn.open_stream()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(
-                raises, MuxedStreamReset, lambda: stream.write(bytes(INITIAL_WINDOW + ROOM))
-            )
+            nursery.start_soon(raises, MuxedStreamReset, lambda: stream.write(bytes(4 * ROOM)))
             await wire.write(frame(WINDOW_UPDATE, 0, 1, MAX_WINDOW))
             await trio.testing.wait_all_tasks_blocked()
             await wire.write(frame(WINDOW_UPDATE, RST, 1))

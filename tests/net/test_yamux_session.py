@@ -211,6 +211,7 @@ def test_a_stream_that_was_reset_within_its_last_frame_ends_once() -> None:
     flow = accepted(session)
     wire = data(1, b"the last", FIN)
     session.receive(wire[:-4])
+    session.close(flow)
     session.reset(flow)
     session.receive(wire[-4:])
     assert session.incoming == 0
