@@ -14,7 +14,7 @@ from typing import cast
 import libp2p
 import multiaddr
 import trio
-from libp2p.abc import IHost, INetConn
+from libp2p.abc import IHost, IMuxedStream, INetConn, INetStream
 from libp2p.crypto.ed25519 import Ed25519PrivateKey
 from libp2p.crypto.keys import KeyPair
 from libp2p.crypto.secp256k1 import Secp256k1PrivateKey
@@ -22,6 +22,7 @@ from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.network.config import ConnectionConfig
+from libp2p.network.stream.net_stream import NetStream
 from libp2p.network.swarm import Swarm
 from libp2p.peer.envelope import Envelope, consume_envelope
 from libp2p.peer.id import ID
@@ -122,6 +123,15 @@ def _require_free(address: str) -> None:
                 f"cannot listen on {address}: {problem.strerror}; choose another with --listen "
                 "or network.listen"
             ) from None
+
+
+def beneath(stream: INetStream) -> IMuxedStream:
+    """The muxer's own stream, to read or write much.
+
+    py-libp2p's around it takes a lock, and a pass of the scheduler, each time. Opening,
+    closing and resetting are its business still.
+    """
+    return cast(NetStream, stream).muxed_stream
 
 
 def parse_address(text: str, path: str) -> tuple[PeerId, multiaddr.Multiaddr]:

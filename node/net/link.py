@@ -7,13 +7,13 @@ from libp2p.abc import INetStream
 
 from bruit.node.gossip.actions import Lane
 from bruit.node.gossip.sendqueue import SendQueue
-from bruit.node.net.host import NETWORK_ERRORS
+from bruit.node.net.host import NETWORK_ERRORS, beneath
+from bruit.node.net.yamux_session import MAX_BODY
 from bruit.topics.keys import PeerId
 from bruit.topics.uvarint import encode_uvarint
 
 FAREWELL = 1.0  # seconds a peer has to read the last of what we wrote; guess
-WRITE_SIZE = 262_144  # bytes gathered at a time; measured
-RECORD = 65_507  # bytes that with yamux's 12 fill one noise record of 65,535, 16 being its tag
+WRITE_SIZE = 4 * MAX_BODY  # bytes gathered at a time: whole frames of yamux; guess
 
 
 class Traffic:
@@ -65,13 +65,12 @@ class Link:
 
     async def write_frames(self, stream: INetStream) -> None:
         """Write what is queued, many frames at a time, until cancelled or the stream fails."""
+        wire = beneath(stream)
         while True:
             if self.queue.empty:
                 self.slow = False
                 await self._work.park()
-            data = self._gather()
-            for start in range(0, max(len(data), 1), RECORD):  # writes nothing, too: see wake
-                await stream.write(data[start : start + RECORD])
+            await wire.write(self._gather())  # of nothing, too: see wake
             self._writing = 0
             self._writing_control.clear()
             self._room.unpark_all()

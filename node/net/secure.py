@@ -25,6 +25,8 @@ from libp2p.security.noise.transport import Transport
 from libp2p.security.secure_session import SecureSession
 from multiaddr import Multiaddr
 
+from bruit.node.net.socket_io import direct
+
 TAG = 16  # bytes that Poly1305 adds to a record
 MAX_RECORD = 65_535  # bytes, with the tag; Noise, "Message format"
 MAX_PLAINTEXT = MAX_RECORD - TAG
@@ -190,4 +192,5 @@ def take_over(session: ISecureConn) -> SecureConnection:
     protocol = session.conn.noise_state.noise_protocol
     writing, reading = protocol.cipher_state_encrypt, protocol.cipher_state_decrypt
     records = Records(bytes(writing.k), bytes(reading.k), writing.n, reading.n)
-    return SecureConnection(session, cast(IRawConnection, session.conn.conn), records)
+    raw = direct(cast(IRawConnection, session.conn.conn))
+    return SecureConnection(session, raw, records)

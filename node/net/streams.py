@@ -11,9 +11,9 @@ from contextlib import suppress
 import trio
 from libp2p.abc import IHost, INetConn, INetStream, INetwork, INotifee
 from libp2p.custom_types import TProtocol
-from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
 from libp2p.rcmgr import Direction
+from libp2p.stream_muxer.exceptions import MuxedStreamEOF
 from multiaddr import Multiaddr
 
 from bruit.node.gossip.events import (
@@ -27,14 +27,14 @@ from bruit.node.gossip.events import (
     Protocol,
 )
 from bruit.node.net.framing import FrameSplitter
-from bruit.node.net.host import NETWORK_ERRORS, open_connections, remote_addresses
+from bruit.node.net.host import NETWORK_ERRORS, beneath, open_connections, remote_addresses
 from bruit.node.net.judging import Judging
 from bruit.node.net.link import FAREWELL, Link, Traffic
 from bruit.topics.errors import RemoteError
 from bruit.topics.keys import PeerId
 
 TURN = 64  # frames handed to the router before their signatures go to be checked; guess
-READ_SIZE = 262_144  # bytes asked of a stream at a time: yamux's initial window
+READ_SIZE = 262_144  # bytes asked of a stream at a time; guess: one read of the socket
 HELLO_TIMEOUT = 30.0  # seconds a peer may leave our stream unnegotiated; guess
 OPEN_ATTEMPTS = 3  # of keeping our stream open on one connection, before giving it up; guess
 OPEN_PAUSE = 1.0  # seconds between them, doubling; guess
@@ -254,11 +254,12 @@ class Streams(INotifee):
         except trio.TooSlowError:
             self._count("peer with no stream for us")
             await stream.reset()
-        except StreamEOF:
+        except MuxedStreamEOF:
             with trio.move_on_after(FAREWELL), suppress(*NETWORK_ERRORS):
                 await stream.close()  # tells the peer that we have read all of it
         except NETWORK_ERRORS:
             self._count("read failed")
+            await stream.reset()
         finally:
             if link.inbound.get(connection) is stream:
                 del link.inbound[connection]
@@ -282,7 +283,8 @@ class Streams(INotifee):
     async def _read_frames(self, stream: INetStream, link: Link) -> None:
         splitter = FrameSplitter(self._max_frame)
         traffic, feed, judging = link.traffic, self._feed, self._judging
-        while data := await stream.read(READ_SIZE):
+        wire = beneath(stream)
+        while data := await wire.read(READ_SIZE):
             frames = splitter.feed(data)
             traffic.bytes_in += len(data)
             traffic.frames_in += len(frames)

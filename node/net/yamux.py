@@ -133,6 +133,8 @@ class YamuxConnection(IMuxedConn):
                         stream.changed.unpark_all()
                     self._crowd.clear()
                     await self.secured_conn.write(b"".join(parts))
+                    if self._session.waiting:
+                        await trio.lowlevel.checkpoint()  # the socket may not have yielded
                 elif self._closing:
                     return
                 else:

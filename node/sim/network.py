@@ -513,9 +513,7 @@ class SimNetwork:
             node.delivered[topic] = [delivery]
 
     def _check_signature(self, node: SimNode, action: CheckSignature) -> None:
-        answer = SignaturesChecked(
-            ((action.ticket, self._notary.valid(action.message)),)
-        )
+        answer = SignaturesChecked(((action.ticket, self._notary.valid(action.message)),))
         if not self._signature_price:
             self._answers.append(answer)
             return

@@ -8,10 +8,10 @@ from typing import cast
 import trio
 from libp2p.abc import IHost, INetConn, INetStream
 from libp2p.custom_types import StreamHandlerFn, TProtocol
-from libp2p.network.stream.exceptions import StreamEOF, StreamReset
 from libp2p.peer.envelope import Envelope
 from libp2p.peer.id import ID
 from libp2p.rcmgr import Direction
+from libp2p.stream_muxer.exceptions import MuxedStreamEOF, MuxedStreamReset
 from multiaddr import Multiaddr
 
 from bruit.node.gossip.events import PROTOCOLS, Protocol
@@ -53,6 +53,10 @@ class Inbound:
         self.say, self._heard = trio.open_memory_channel[bytes](math.inf)
 
     @property
+    def muxed_stream(self) -> "Inbound":
+        return self
+
+    @property
     def net(self) -> INetStream:
         return cast(INetStream, self)
 
@@ -60,7 +64,7 @@ class Inbound:
         try:
             data = await self._heard.receive()
         except trio.EndOfChannel:
-            raise (StreamReset if self.was_reset else StreamEOF) from None
+            raise (MuxedStreamReset if self.was_reset else MuxedStreamEOF) from None
         assert len(data) <= size
         return data
 

@@ -24,6 +24,10 @@ class Recorder:
         return cast(INetStream, self)
 
     @property
+    def muxed_stream(self) -> "Recorder":
+        return self
+
+    @property
     def wire(self) -> bytes:
         return b"".join(self.writes)
 
