@@ -128,21 +128,23 @@ def _unsigned_length(message: Message) -> int:
     form. It is so where their sizes add up to all of ``raw`` and each tag is in its
     place: whatever else were in there (an unknown field, say) would take more room.
     """
-    raw, at, start = message.raw, 0, 0
-    for tag, size in (
-        (0x0A, len(message.author)),
-        (0x12, len(message.data)),
-        (0x1A, len(message.seqno)),
-        (0x22, len(message.topic.encode())),
-        (0x2A, len(message.signature)),
-    ):
-        # Of an empty field it is not known whether it is there.
-        if not size or at >= len(raw) or raw[at] != tag:
-            return 0
-        start = at
-        at += 1 + uvarint_size(size) + size
-    return start if at == len(raw) else 0
+    raw, size = message.raw, len(message.data)
+    author, seqno = len(message.author), len(message.seqno)
+    topic, signature = len(message.topic.encode()), len(message.signature)
+    # Of an empty field it is not known whether it is there; others fit one byte of length.
+    if not (size and 0 < author < 0x80 and 0 < seqno < 0x80 and 0 < topic < 0x80):
+        return 0
+    data_at = 2 + author
+    seqno_at = data_at + 1 + uvarint_size(size) + size
+    topic_at = seqno_at + 2 + seqno
+    end = topic_at + 2 + topic
+    if not 0 < signature < 0x80 or end + 2 + signature != len(raw):
+        return 0
+    tags = raw[0], raw[data_at], raw[seqno_at], raw[topic_at], raw[end]
+    return end if tags == _TAGS else 0
 
+
+_TAGS = (0x0A, 0x12, 0x1A, 0x22, 0x2A)  # of author, data, seqno, topic and signature
 
 # Parsed keys of the authors heard last: parsing one takes a tenth of what checking does.
 _inline_key = lru_cache(maxsize=AUTHORS)(public_key_of)

@@ -59,8 +59,9 @@ class Context:
 
     # What peers do with messages: score and gater hear the same story
 
-    def validating(self, message_id: bytes, now: float) -> None:
-        self.scores.validating(message_id, now)
+    def validating(self, message_id: bytes, takes_time: bool, now: float) -> None:
+        if takes_time:  # else what becomes of it is said at once
+            self.scores.validating(message_id, now)
         if self.gater is not None:
             self.gater.validating(now)
 

@@ -11,6 +11,8 @@ While a message waits, its copies are remembered as duplicates: if it proves
 invalid, everybody who sent it is blamed; if valid, nobody gets it back.
 """
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
 
 from bruit.node.gossip import drops
@@ -196,7 +198,7 @@ class Intake:
         if validated and not self._has_room(pending, now):
             return
         self._seen.add(message_id, now)
-        self._context.validating(message_id, now)
+        self._context.validating(message_id, validated, now)
         for sender, times in pending.copies_from.items():
             for _ in range(times):
                 self._context.duplicate(sender, message.topic, message_id, now)
@@ -241,11 +243,7 @@ class Intake:
         context.delivered(source, topic, message_id, now)
         context.tags.delivered(senders, topic)
         self._gossip.cache.put(message_id, topic, message.raw)
-        targets = tuple(
-            peer
-            for peer in self.targets(topic, message_id, now)
-            if peer not in senders and peer != message.author
-        )
+        targets = tuple(self.targets(topic, message_id, now, (*senders, message.author)))
         if targets:
             frame = message_frame(message.raw)
             context.emit(SendMessage(targets, message_id, frame, Lane.FORWARD))
@@ -254,25 +252,29 @@ class Intake:
         facts = verdict.validation.facts
         context.emit(Deliver(message, message_id, verdict.payload, source, facts))
 
-    def targets(self, topic: str, message_id: bytes, now: float) -> list[PeerId]:
+    def targets(
+        self, topic: str, message_id: bytes, now: float, without: Sequence[PeerId] = ()
+    ) -> list[PeerId]:
         """Mesh, direct and floodsub peers that are to have a message, and do not refuse it."""
         context = self._context
-        chosen = dict.fromkeys(self._mesh.members(topic))
-        for peer in context.peers.flooded(topic):
-            if context.scores.reaches(peer.id, context.thresholds.publish, now):
-                chosen[peer.id] = None
+        chosen = [peer for peer in self._mesh.members(topic) if peer not in without]
+        for flooded in context.peers.flooded(topic):
+            if context.scores.reaches(flooded.id, context.thresholds.publish, now):
+                chosen.append(flooded.id)
         for direct in context.direct:
             if context.peers.is_subscribed(direct, topic):
-                chosen[direct] = None
-        return self.willing(chosen, message_id)
+                chosen.append(direct)
+        return self.willing(dict.fromkeys(chosen), message_id, without) if chosen else chosen
 
-    def willing(self, peers: dict[PeerId, None], message_id: bytes) -> list[PeerId]:
+    def willing(
+        self, peers: Iterable[PeerId], message_id: bytes, without: Sequence[PeerId] = ()
+    ) -> list[PeerId]:
         """Those of ``peers`` that have not said IDONTWANT."""
+        known = self._context.peers
         return [
-            peer
-            for peer in peers
-            if (known := self._context.peers.get(peer)) is not None
-            and message_id not in known.unwanted
+            peer.id
+            for peer in map(known.get, peers)
+            if peer is not None and message_id not in peer.unwanted and peer.id not in without
         ]
 
     # Refusal

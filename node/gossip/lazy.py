@@ -178,40 +178,33 @@ class LazyGossip:
     def advertise(self, now: float) -> None:
         """IHAVE for each topic of mesh and fanout, to peers outside of it; then shift the cache."""
         context, threshold = self._context, self._context.thresholds.gossip
-        listeners = {  # one look at each peer, not one for each of its topics
+        deaf = {  # one look at each peer, not one for each of its topics
             peer.id: None
             for peer in context.peers
-            if peer.protocol.has_mesh
-            and peer.id not in context.direct
-            and context.scores.reaches(peer.id, threshold, now)
+            if not peer.protocol.has_mesh
+            or peer.id in context.direct
+            or not context.scores.reaches(peer.id, threshold, now)
         }
         meshes, fanouts = self._mesh.snapshot()
         ids = self.cache.gossip_ids()
-        for topic, excluded in (*meshes.items(), *fanouts.items()):
+        for topic, members in (*meshes.items(), *fanouts.items()):
             if topic in ids:
-                self._advertise(topic, ids[topic], frozenset(excluded), listeners)
+                self._advertise(topic, ids[topic], {**deaf, **dict.fromkeys(members)})
         self.cache.shift()
 
-    def _advertise(
-        self,
-        topic: str,
-        ids: list[bytes],
-        excluded: frozenset[PeerId],
-        listeners: dict[PeerId, None],
-    ) -> None:
+    def _advertise(self, topic: str, ids: list[bytes], excluded: dict[PeerId, None]) -> None:
         context, params = self._context, self._context.params
-        eligible = [
-            peer.id
-            for peer in context.peers.subscribed(topic)
-            if peer.id in listeners and peer.id not in excluded
-        ]
-        target = max(params.d_lazy, int(params.gossip_factor * len(eligible)))
-        chosen = some_of(eligible, target, context.rng)
+        subscribed = context.peers.subscribed(topic)
+        eligible = len(subscribed) - sum(
+            context.peers.is_subscribed(peer, topic) for peer in excluded
+        )
+        target = max(params.d_lazy, int(params.gossip_factor * eligible))
+        chosen = some_of(subscribed, target, context.rng, lambda peer: peer.id not in excluded)
         context.rng.shuffle(ids)
         said = ids
         for peer in chosen:
             if len(ids) > params.max_ihave_length:
                 # Another subset for each peer, so that together they know more.
                 said = context.rng.sample(ids, params.max_ihave_length)
-            context.tell(peer).ihave[topic] = said
+            context.tell(peer.id).ihave[topic] = said
         context.count("IHAVE ids sent", len(said) * len(chosen))

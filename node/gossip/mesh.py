@@ -258,7 +258,7 @@ class Mesh:
         if len(members) >= params.d_lo:
             missing = params.d_out - sum(1 for peer in members if self._is_outbound(peer))
             if missing > 0:
-                dialled = [peer for peer in context.peers.subscribed(topic) if peer.outbound]
+                dialled = [peer for peer in context.peers.outbound() if topic in peer.topics]
                 self._fill(topic, missing, now, score, among=dialled)
         if self._context.ticks % params.opportunistic_graft_ticks == 0 and len(members) > 1:
             median = sorted(map(score, members))[len(members) // 2]

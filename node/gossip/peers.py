@@ -46,14 +46,18 @@ class Peers:
     def __init__(self) -> None:
         self._peers: dict[PeerId, Peer] = {}
         self._by_topic: dict[str, dict[PeerId, Peer]] = {}
+        self._outbound: dict[PeerId, Peer] = {}  # those that we dialled
         self._flooded: dict[str, dict[PeerId, Peer]] = {}  # those of them that have no mesh
 
     def add(self, peer: Peer) -> None:
         self._peers[peer.id] = peer
+        if peer.outbound:
+            self._outbound[peer.id] = peer
 
     def remove(self, peer: PeerId) -> Peer | None:
         gone = self._peers.pop(peer, None)
         if gone is not None:
+            self._outbound.pop(peer, None)
             for topic in gone.topics:
                 self._leave(peer, topic)
         return gone
@@ -85,6 +89,10 @@ class Peers:
     def subscribed(self, topic: str) -> list[Peer]:
         """The peers subscribed to a topic, in the order in which they subscribed."""
         return list(self._by_topic.get(topic, {}).values())
+
+    def outbound(self) -> list[Peer]:
+        """The peers that we dialled, in the order in which they came."""
+        return list(self._outbound.values())
 
     def flooded(self, topic: str) -> list[Peer]:
         """Those of them that speak only floodsub: no mesh has them, they get everything."""

@@ -85,6 +85,10 @@ class SendQueue:
     def byte_count(self) -> int:
         return sum(self._sizes.values())
 
+    def __len__(self) -> int:
+        """Frames."""
+        return len(self._control) + sum(map(len, self._messages.values()))
+
     @property
     def empty(self) -> bool:
         return not self._control and not any(self._messages.values())

@@ -112,32 +112,42 @@ def encode_batch(
     ``heard`` is shared by the batches of one moment: a heartbeat says the same IHAVE
     to many peers, and it is encoded once. Topic → ids and what they are encoded.
     """
-    frames = _Frames(max_size)
-    if batch.prunes or batch.subscriptions or batch.grafts:
-        _add_mesh_news(frames, batch)
+    control: list[bytes] = []
     for topic, ids in batch.ihave.items():
-        known = None if heard is None else heard.get(topic)
-        if known is not None and known[0] is ids:
-            entries = known[1]
-        else:
-            head = IHave(topic=topic).SerializeToString()
-            entries = _id_entries(_IHAVE_TAG, head, 0x12, ids, len(ids), max_size)
-            if heard is not None:
-                heard[topic] = (ids, entries)
-        for entry in entries:
-            frames.add_control(entry)
-    for tag, ids, most in (
-        (_IWANT_TAG, batch.iwant, max_iwant),
-        (_IDONTWANT_TAG, batch.idontwant, max_idontwant),
-    ):
-        if not ids:
-            continue
-        for number, entry in enumerate(_id_entries(tag, b"", 0x0A, ids, most, max_size)):
+        control += _ihave_entries(topic, ids, max_size, heard)
+    iwant = _id_entries(_IWANT_TAG, b"", 0x0A, batch.iwant, max_iwant, max_size)
+    idontwant = _id_entries(_IDONTWANT_TAG, b"", 0x0A, batch.idontwant, max_idontwant, max_size)
+    if not (batch.prunes or batch.subscriptions or batch.grafts):
+        content = b"".join((*control, *iwant[:1], *idontwant[:1]))
+        if len(content) < max_size - WRAPPING and len(iwant) < 2 and len(idontwant) < 2:
+            return [_field(_CONTROL_TAG, content)] if content else []
+    frames = _Frames(max_size)
+    _add_mesh_news(frames, batch)
+    for entry in control:
+        frames.add_control(entry)
+    for entries in (iwant, idontwant):
+        for number, entry in enumerate(entries):
             if number:
                 frames.end()
             frames.add_control(entry)
     frames.end()
     return frames.done
+
+
+def _ihave_entries(
+    topic: str,
+    ids: list[bytes],
+    max_size: int,
+    heard: dict[str, tuple[list[bytes], list[bytes]]] | None,
+) -> list[bytes]:
+    known = None if heard is None else heard.get(topic)
+    if known is not None and known[0] is ids:
+        return known[1]
+    head = IHave(topic=topic).SerializeToString()
+    entries = _id_entries(_IHAVE_TAG, head, 0x12, ids, len(ids), max_size)
+    if heard is not None:
+        heard[topic] = (ids, entries)
+    return entries
 
 
 def _add_mesh_news(frames: "_Frames", batch: Batch) -> None:
@@ -200,6 +210,8 @@ def _id_entries(
     tag: int, head: bytes, id_tag: int, ids: list[bytes], most: int, max_size: int
 ) -> list[bytes]:
     """Control entries that list ``ids``: each at most ``most`` of them, and fit for a frame."""
+    if not ids:
+        return []
     room = max_size - len(head) - 2 * (1 + uvarint_size(max_size))  # two tags with their lengths
     entries: list[bytes] = []
     parts, size = [head], 0

@@ -25,7 +25,7 @@ from libp2p.security.noise.transport import Transport
 from libp2p.security.secure_session import SecureSession
 from multiaddr import Multiaddr
 
-from bruit.node.net.socket_io import direct
+from bruit.node.net.socket_io import DirectSocket, direct
 
 TAG = 16  # bytes that Poly1305 adds to a record
 MAX_RECORD = 65_535  # bytes, with the tag; Noise, "Message format"
@@ -114,6 +114,7 @@ class SecureConnection(BaseSession):
         self._records = records
         self._plain = b""  # decrypted, not read yet
         self._torn = False  # a write ended in the middle of a record
+        self._rest = b""  # of records that `write_now` has begun to write
 
     async def read(self, n: int | None = None) -> bytes:
         """Up to ``n`` bytes as soon as there are any; without ``n``, what the next record holds.
@@ -153,9 +154,29 @@ class SecureConnection(BaseSession):
             raise ConnectionClosedError("an earlier write was cut off", transport="tcp")
         view = memoryview(data)
         self._torn = True
+        rest, self._rest = self._rest, b""
+        if rest:
+            await self._raw.write(rest)
         for start in range(0, len(view), BATCH):
             await self._raw.write(self._records.seal(view[start : start + BATCH]))
         self._torn = False
+
+    def write_now(self, data: bytes) -> bool:
+        """Send ``data`` without waiting. False where some of it is left to the next `write`.
+
+        Not while a `write` waits. After one that was cut off, nothing is sent.
+        """
+        sealed = self._records.seal(memoryview(data))
+        taken = 0
+        if isinstance(self._raw, DirectSocket) and not self._rest and not self._torn:
+            taken = self._raw.write_now(sealed)
+        self._rest += sealed[taken:]
+        return not self._rest
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether `write_now` has left something to the next `write`."""
+        return bool(self._rest)
 
     async def close(self) -> None:
         await self._raw.close()

@@ -31,6 +31,9 @@ LARGE = 65_536  # guess, of an order that was measured: at 500,000 the loop's ti
 MIN_PIECE = 32  # messages, 2 ms; a batch is cut over idle processes while no piece has fewer
 MAX_PIECE = 512  # messages, some 30 ms of a processor; guess
 MAX_PIECE_BYTES = 4_194_304  # or one message; guess
+# Batches that a process has been asked at a time: while the event loop deals with the
+# answers to one it checks the next.
+DEPTH = 2
 START_TIMEOUT = 30.0  # seconds until a process is ready, 0.2 on an idle machine; guess
 ANSWER_TIMEOUT = 10.0  # seconds for a piece, hundreds of times what the largest takes; guess
 MAX_FAILURES = 3  # in a row, until no more processes are started; guess
@@ -48,7 +51,6 @@ class Verifiers:
         self.trouble = ""  # what the last failure was
         self._failures_in_a_row = 0
         self._ready: list[_Process] = []
-        self._idle: list[_Process] = []  # those of `_ready` that nobody is asking
         self._newcomer: _Process | None = None  # still loading its modules
         self._starting = False
         self._closed = False
@@ -79,7 +81,7 @@ class Verifiers:
             await self._start()
         if not self._ready:
             return await _in_thread(raws)
-        pieces = list(cut(raws, len(self._idle)))
+        pieces = list(cut(raws, self._idle))
         if len(pieces) == 1:
             return await self._check(raws)
         answers: list[list[bool]] = [[] for _ in pieces]
@@ -96,7 +98,7 @@ class Verifiers:
         """End every process, and wait until all have ended."""
         self._closed = True
         ending = [*self._ready, *([self._newcomer] if self._newcomer else [])]
-        self._ready, self._idle, self._newcomer = [], [], None
+        self._ready, self._newcomer = [], None
         self._freed.unpark_all()
         for process in ending:
             process.kill()
@@ -104,24 +106,29 @@ class Verifiers:
             await process.end()
 
     async def _check(self, raws: Sequence[bytes]) -> list[bool]:
-        """Ask the next idle process, or a thread where none is left or the process fails."""
-        while not self._idle and self._ready:
+        """Ask the process that has least to do, or a thread where none is left or it fails."""
+        while self._ready and min(process.asked for process in self._ready) >= DEPTH:
             await self._freed.park()
-        if not self._idle:
+        if not self._ready:
             return await _in_thread(raws)
-        process = self._idle.pop()  # the one used last: its memory is warm
+        process = min(self._ready, key=lambda process: process.asked)
         try:
             answer = await process.ask(raws)
         except OSError as problem:
-            await self._fail(process, problem)
+            if process in self._ready:  # nobody else has noticed
+                await self._fail(process, problem)
             return await _in_thread(raws)
         except BaseException:  # cancelled, for one: its answer would be taken for the next one's
             await self._remove(process)
             raise
         self._failures_in_a_row = 0
-        self._idle.append(process)
         self._freed.unpark()
         return answer
+
+    @property
+    def _idle(self) -> int:
+        """Processes that nobody is asking."""
+        return sum(not process.asked for process in self._ready)
 
     def _want_another(self, raws: Sequence[bytes]) -> bool:
         return (
@@ -158,8 +165,7 @@ class Verifiers:
             return
         self._newcomer = None
         self._ready.append(process)
-        self._idle.append(process)
-        self._freed.unpark()
+        self._freed.unpark_all()
 
     async def _fail(self, process: "_Process", problem: OSError) -> None:
         self._note(str(problem))
@@ -173,7 +179,7 @@ class Verifiers:
         self.trouble = trouble
 
     async def _remove(self, process: "_Process") -> int | None:
-        """Kill a process that nobody asks any more. Its exit status."""
+        """Kill a process; whoever else is asking it is told so. Its exit status."""
         if process in self._ready:
             self._ready.remove(process)
         self._freed.unpark_all()
@@ -186,6 +192,9 @@ class _Process:
     def __init__(self, process: trio.Process, end: socket.socket) -> None:
         self._process = process
         self._end = end
+        self._ended = False
+        self.asked = 0  # batches under way
+        self._sending, self._receiving = trio.Lock(), trio.Lock()  # in the same order
         self._start_deadline = trio.current_time() + START_TIMEOUT
 
     @classmethod
@@ -223,14 +232,23 @@ class _Process:
     async def ask(self, raws: Sequence[bytes]) -> list[bool]:
         """``raws`` is not empty."""
         answer = b""
-        with trio.move_on_after(ANSWER_TIMEOUT):
-            await self._send(question(raws))
-            answer = await self._receive(len(raws))
+        self.asked += 1
+        try:
+            with trio.move_on_after(ANSWER_TIMEOUT):
+                async with self._sending:
+                    await self._send(question(raws))
+                async with self._receiving:
+                    answer = await self._receive(len(raws) + len(READY))
+        except trio.ClosedResourceError:
+            raise ConnectionError("a verifier process was given up meanwhile") from None
+        finally:
+            self.asked -= 1
         if not answer:
             raise TimeoutError(f"a verifier process did not answer in {ANSWER_TIMEOUT:g} s")
-        if len(answer) != len(raws) or answer.strip(b"\x00\x01"):
+        said = answer.removesuffix(READY)
+        if len(said) != len(raws) or said.strip(b"\x00\x01"):
             raise ConnectionError("a verifier process answered what it was not asked")
-        return [byte == 1 for byte in answer]
+        return [byte == 1 for byte in said]
 
     async def _send(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -241,18 +259,22 @@ class _Process:
                 await trio.lowlevel.wait_writable(self._end)
 
     async def _receive(self, count: int) -> bytes:
-        """At least ``count`` bytes; the one more that is asked for is one too many."""
         answer = b""
         while len(answer) < count:
+            if self._ended:
+                raise ConnectionError("a verifier process was given up meanwhile")
             await trio.lowlevel.wait_readable(self._end)
-            part = self._end.recv(count + 1 - len(answer))
+            part = self._end.recv(count - len(answer))
             if not part:
                 raise ConnectionError("a verifier process ended")
             answer += part
         return answer
 
     def kill(self) -> None:
-        self._end.close()
+        if not self._ended:
+            self._ended = True
+            trio.lowlevel.notify_closing(self._end)
+            self._end.close()
         self._process.kill()
 
     async def end(self) -> int | None:

@@ -6,7 +6,7 @@ Standard input is one end of a Unix socket pair. The process writes READY once i
 modules are loaded, then answers batches, one at a time, until the other end closes:
 
     question   u32 number of messages, u32 length of each, the messages; little-endian
-    answer     a byte per message: 1 where its author signed it, otherwise 0
+    answer     a byte per message: 1 where its author signed it, otherwise 0; then READY again
 
 It reads a whole batch before it answers, so neither side waits for the other to read.
 """
@@ -21,7 +21,7 @@ from typing import BinaryIO
 from bruit.topics.errors import RemoteError
 from bruit.topics.message import decode_message, signature_valid
 
-READY = b"\x02"  # no answer looks like it
+READY = b"\x02"  # no message's byte looks like it
 SOCKET = 0  # the file descriptor
 WORD = struct.calcsize("<I")
 
@@ -63,7 +63,7 @@ def main() -> None:
         os.write(SOCKET, READY)
         with open(SOCKET, "rb", closefd=False) as stream:
             while (raws := read_question(stream)) is not None:
-                answer = bytes(signed_by_author(raw) for raw in raws)
+                answer = bytes(signed_by_author(raw) for raw in raws) + READY
                 while answer:
                     answer = answer[os.write(SOCKET, answer) :]
     except (BrokenPipeError, ConnectionResetError):  # the node is gone

@@ -26,6 +26,7 @@ from libp2p.stream_muxer.muxer_multistream import MuxerMultistream
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID
 from multiaddr import Multiaddr
 
+from bruit.node.net.secure import SecureConnection
 from bruit.node.net.yamux_session import (
     NORMAL,
     PROTOCOL_ERROR,
@@ -127,12 +128,9 @@ class YamuxConnection(IMuxedConn):
     async def _write_frames(self, both: trio.CancelScope) -> None:
         try:
             while True:
-                parts = self._session.take()
-                if parts:
-                    for stream in self._crowd:
-                        stream.changed.unpark_all()
-                    self._crowd.clear()
-                    await self.secured_conn.write(b"".join(parts))
+                data = self._take()
+                if data or self._unwritten():
+                    await self.secured_conn.write(data)
                     if self._session.waiting:
                         await trio.lowlevel.checkpoint()  # the socket may not have yielded
                 elif self._closing:
@@ -144,6 +142,25 @@ class YamuxConnection(IMuxedConn):
             both.cancel()
         finally:
             self._written.set()
+
+    def _take(self) -> bytes:
+        """What the session has to write; whoever waits for its queue may go on."""
+        data = b"".join(self._session.take())
+        if data:
+            for stream in self._crowd:
+                stream.changed.unpark_all()
+            self._crowd.clear()
+        return data
+
+    def _unwritten(self) -> bool:
+        return isinstance(self.secured_conn, SecureConnection) and self.secured_conn.unwritten
+
+    def write_now(self) -> None:
+        """Write what is queued without a pass of the scheduler, where the writer is idle."""
+        conn = self.secured_conn
+        if self._work and isinstance(conn, SecureConnection) and conn.write_now(self._take()):
+            return
+        self._work.unpark()
 
     def _settle(self) -> None:
         """Wake whom the last change concerns."""
@@ -234,6 +251,14 @@ class YamuxConnection(IMuxedConn):
 
     # What streams do with the session
 
+    def room(self, flow: Flow) -> int:
+        return self._session.room(flow)
+
+    def write_at_once(self, flow: Flow, data: bytes) -> None:
+        taken = self._session.write(flow, memoryview(data))
+        assert taken == len(data)  # who writes minds the room
+        self.write_now()
+
     def write_some(self, flow: Flow, data: memoryview) -> int:
         taken = self._session.write(flow, data)
         if taken:
@@ -309,6 +334,18 @@ class YamuxStream(IMuxedStream):
             if flow.credit:
                 conn.wants_room(self)
             await self.changed.park()
+
+    @property
+    def room(self) -> int:
+        """Bytes that `write_now` takes: none where nothing can be written any more."""
+        flow = self._flow
+        if flow.closed or flow.gone or self.muxed_conn.is_over:
+            return 0
+        return self.muxed_conn.room(flow)
+
+    def write_now(self, data: bytes) -> None:
+        """Write ``data``, of which there is no more than `room`, without waiting."""
+        self.muxed_conn.write_at_once(self._flow, data)
 
     async def close(self) -> None:
         """End our half; the peer's can still be read."""

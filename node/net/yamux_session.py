@@ -246,6 +246,10 @@ class Session:
     def can_open(self) -> bool:
         return self.outgoing < MAX_OUTGOING
 
+    def room(self, flow: Flow) -> int:
+        """Bytes that `write` takes whole, where there are no more of them than one frame has."""
+        return min(MAX_BODY, flow.credit) if self.queued < ROOM else 0
+
     def write(self, flow: Flow, data: memoryview) -> int:
         """How many bytes of ``data`` window and queue take. They are whole frames then."""
         taken, size = 0, len(data)

@@ -296,6 +296,7 @@ async def test_a_stopping_node_says_what_is_queued_ends_its_streams_and_announce
     link.send_control(
         Rpc(subscriptions=[Subscription(subscribe=True, topic="last")]).SerializeToString()
     )
+    link.go()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bench.driver.stop, 5)
         await wait_all_tasks_blocked()
@@ -316,5 +317,6 @@ async def test_a_stopping_node_waits_for_a_peer_that_does_not_read_no_longer_tha
     link, stream, _ = await bench.connect(ONE)
     stream.hold()
     link.send_control(b"")
+    link.go()
     await bench.driver.stop(grace=5)
     assert trio.current_time() == 5

@@ -1,5 +1,6 @@
 """Noise's data phase: the bytes that noiseprotocol would write, however the socket cuts them."""
 
+import random
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.crypto.x25519 import create_new_key_pair
 from libp2p.io.exceptions import (
@@ -34,6 +35,7 @@ from bruit.node.net.secure import (
     SecureConnection,
     take_over,
 )
+from tests.net.sockets import read_exactly, secured_pair
 from tests.net.wires import Wire, wires
 
 OURS, THEIRS = bytes(range(32)), bytes(range(32, 64))
@@ -209,13 +211,6 @@ async def shake_hands(other: type[Transport] = NoiseTransport, *, initiate: bool
     return Handshake(ours, ends["other"], wire, other_wire)
 
 
-async def read_exactly(conn: Any, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        data += await conn.read(size - len(data))
-    return data
-
-
 @pytest.mark.parametrize("initiate", [True, False])
 @pytest.mark.parametrize("kind", [NoiseTransport, Transport])
 async def test_a_megabyte_goes_each_way(kind: type[Transport], initiate: bool) -> None:
@@ -298,6 +293,91 @@ async def test_nothing_is_written_after_a_write_that_was_cut_off() -> None:
     assert scope.cancelled_caught
     with pytest.raises(ConnectionClosedError):
         await ends.ours.write(b"more")
+
+
+# Writing at once
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30_000)), max_size=12))
+@settings(max_examples=50, deadline=None)
+async def test_bytes_arrive_in_the_order_of_writes_at_once_and_writes_that_wait(
+    steps: list[tuple[bool, int]],
+) -> None:
+    """The socket holds little, so that parts of records are left to the next write."""
+    data = [random.Random(seed).randbytes(size) for seed, (_, size) in enumerate(steps)]
+    whole = b"".join(data)
+    async with secured_pair() as (ours, other):
+
+        async def write() -> None:
+            for (at_once, _), piece in zip(steps, data, strict=True):
+                if at_once:
+                    assert ours.write_now(piece) != ours.unwritten
+                else:
+                    await ours.write(piece)
+                    assert not ours.unwritten
+            await ours.write(b"")
+
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write)
+                assert await read_exactly(other, len(whole)) == whole
+
+
+async def test_what_the_socket_takes_is_written_at_once() -> None:
+    async with secured_pair() as (ours, other):
+        assert ours.write_now(b"at once")
+        assert not ours.unwritten
+        assert await other.read() == b"at once"
+
+
+async def test_a_rest_is_kept_for_the_next_write_and_goes_before_anything_else() -> None:
+    async with secured_pair() as (ours, other):
+        first = bytes(100_000)
+        assert not ours.write_now(first)
+        assert ours.unwritten
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(read_exactly, other, len(first))
+                await trio.testing.wait_all_tasks_blocked()  # now there would be room
+                assert not ours.write_now(b"second")
+                nursery.start_soon(ours.write, b"third")
+            assert await read_exactly(other, 11) == b"secondthird"
+        assert ours.write_now(b"fourth")
+
+
+async def test_where_there_is_no_socket_everything_is_left_to_the_next_write() -> None:
+    ends = await shake_hands(initiate=True)
+    assert not ends.ours.write_now(b"first")
+    await ends.ours.write(b"second")
+    assert await read_exactly(ends.other, 11) == b"firstsecond"
+    assert not ends.ours.unwritten
+
+
+async def test_a_connection_that_is_closed_takes_nothing_at_once_and_the_next_write_says_so() -> (
+    None
+):
+    async with secured_pair() as (ours, _):
+        await ours.close()
+        assert not ours.write_now(b"data")
+        for _ in range(2):
+            with pytest.raises(ConnectionClosedError):
+                await ours.write(b"")
+
+
+async def test_nothing_is_written_at_once_after_a_write_that_was_cut_off() -> None:
+    async with secured_pair() as (ours, other):
+        assert not ours.write_now(bytes(100_000))
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await ours.write(b"")
+        assert scope.cancelled_caught
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
+            await read_exactly(other, 100_000)
+        assert not ours.write_now(b"more")
+        with pytest.raises(trio.TooSlowError), trio.fail_after(0.1):
+            await other.read()
+        with pytest.raises(ConnectionClosedError):
+            await ours.write(b"")
 
 
 def test_only_a_session_of_py_libp2p_is_taken_over() -> None:

@@ -69,6 +69,12 @@ class Bench:
         self.host.connections[conn.muxed_conn.peer_id.to_bytes()].remove(conn)
         await self.streams.disconnected(NETWORK, conn)
 
+    def say(self, frame: bytes) -> None:
+        """Send the peer a control frame, as the driver does."""
+        link = self.streams.links[PEER]
+        assert link.send_control(frame)
+        link.go()
+
     def open(self, nursery: trio.Nursery, peer: PeerId = PEER, connection: int = 0) -> Inbound:
         """The peer opens a stream on its connection of that number."""
         stream = Inbound(peer, connection)
@@ -142,7 +148,7 @@ async def test_what_is_queued_is_written_to_our_stream(bench: Bench) -> None:
     stream = Outbound()
     bench.host.outbound = [stream]
     await bench.connect()
-    bench.streams.links[PEER].send_control(b"hello")
+    bench.say(b"hello")
     await wait_all_tasks_blocked()
     assert stream.wire == on_the_wire([b"hello"])
 
@@ -165,13 +171,13 @@ async def test_a_stream_that_breaks_is_opened_again_after_a_pause(
     bench.host.outbound = [first, second]
     await bench.connect()
     first.break_off()
-    bench.streams.links[PEER].send_control(b"lost")
+    bench.say(b"lost")
     await wait_all_tasks_blocked()
     assert bench.host.opened == 1
     await trio.sleep(OPEN_PAUSE)
     await wait_all_tasks_blocked()
     assert bench.comings_and_goings == [UP, AGAIN]
-    bench.streams.links[PEER].send_control(b"anew")
+    bench.say(b"anew")
     await wait_all_tasks_blocked()
     assert second.wire == on_the_wire([b"anew"])
 
@@ -186,6 +192,7 @@ async def test_the_router_is_told_what_a_broken_stream_may_have_lost(
     link = bench.streams.links[PEER]
     link.send_message(b"1", b"in the write", Lane.FORWARD)
     link.send_control(b"control in the write")
+    link.go()
     await wait_all_tasks_blocked()
     link.send_message(b"2", b"queued", Lane.OWN)
     link.send_control(b"control queued")
@@ -208,9 +215,8 @@ async def test_a_peer_that_breaks_every_stream_is_hung_up_on(
         bench.host.outbound.append(stream)
     await bench.connect()
     for _ in range(10):
-        link = bench.streams.links.get(PEER)
-        if link is not None:
-            link.send_control(b"hello")
+        if PEER in bench.streams.links:
+            bench.say(b"hello")
         await trio.sleep(10)
     assert bench.host.opened == OPEN_ATTEMPTS
     assert bench.host.hung_up == [PEER]
@@ -227,7 +233,7 @@ async def test_streams_that_last_are_replaced_for_ever(
     for stream in streams[:-1]:
         await trio.sleep(STEADY + 1)
         stream.break_off()
-        bench.streams.links[PEER].send_control(b"hello")
+        bench.say(b"hello")
         await trio.sleep(2 * OPEN_PAUSE)
     assert bench.comings_and_goings == [UP, *[AGAIN] * 9]
     assert bench.host.hung_up == []
@@ -361,7 +367,7 @@ async def test_a_peer_that_ends_its_half_of_our_stream_gets_another_and_is_told_
     await trio.sleep(OPEN_PAUSE + 1)
     assert first.was_reset
     assert bench.comings_and_goings == [UP, AGAIN]
-    bench.streams.links[PEER].send_control(b"hello")
+    bench.say(b"hello")
     await wait_all_tasks_blocked()
     assert (first.wire, second.wire) == (b"", on_the_wire([b"hello"]))
 
@@ -470,7 +476,7 @@ async def test_a_stream_on_a_lost_connection_is_opened_again_on_the_one_that_rem
     await bench.disconnect(conn)
     await trio.sleep(2 * OPEN_PAUSE)
     assert bench.comings_and_goings == [UP, AGAIN]
-    bench.streams.links[PEER].send_control(b"anew")
+    bench.say(b"anew")
     await wait_all_tasks_blocked()
     assert second.wire == on_the_wire([b"anew"])
 

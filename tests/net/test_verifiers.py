@@ -19,6 +19,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from bruit.node.identity import new_key
 from bruit.node.net.verifiers import (
     ANSWER_TIMEOUT,
+    DEPTH,
+    LARGE,
     MAX_FAILURES,
     MAX_PIECE,
     MAX_PIECE_BYTES,
@@ -398,7 +400,10 @@ async def test_one_killed_while_idle_is_replaced(started: Started) -> None:
         await until_running(verifiers, 1)
 
 
-@pytest.mark.parametrize("batch", [MIXED, [signed(bytes(1_000_000))]], ids=["unread", "unsent"])
+# A socket of Linux holds 212,992 bytes (net.core.wmem_default).
+@pytest.mark.parametrize(
+    "batch", [MIXED, [signed(bytes(LARGE // 2))] * 32], ids=["unread", "unsent"]
+)
 async def test_one_that_hangs_is_given_up_in_time(
     batch: list[bytes], started: Started, mock_clock: MockClock
 ) -> None:
@@ -469,7 +474,8 @@ async def test_one_that_waits_for_its_turn_may_be_cancelled(started: Started) ->
         started.signal(signal.SIGSTOP)
         with trio.fail_after(TIMEOUT):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(verifiers.verify, BATCH)
+                for _ in range(DEPTH):
+                    nursery.start_soon(verifiers.verify, BATCH)
                 await wait_all_tasks_blocked()
                 with trio.move_on_after(0.05) as limit:
                     await verifiers.verify(BATCH)
@@ -495,7 +501,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> P
     ("answer", "trouble"),
     [
         ("b'\\1' * 23", "what it was not asked"),
-        ("b'\\1' * 21 + b'\\2'", "what it was not asked"),
+        ("b'\\1' * 21 + b'\\3\\2'", "what it was not asked"),
         ("b'\\1' * 21", "ended (exit status 0)"),
         ("b''", "ended (exit status 0)"),
     ],

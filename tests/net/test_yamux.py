@@ -26,6 +26,7 @@ from multiaddr import Multiaddr
 from bruit.node.identity import new_key
 from bruit.node.net.host import NETWORK_ERRORS, libp2p_keys, listening, new_host, open_connections
 from bruit.node.net.secure import SecureConnection
+from bruit.node.net.socket_io import DirectSocket
 from bruit.node.net.yamux import PATIENCE, YamuxConnection, YamuxStream
 from bruit.node.net.yamux_session import (
     DATA,
@@ -447,7 +448,9 @@ async def test_a_host_talks_with_its_like_and_with_py_libp2p(theirs: str) -> Non
             await dialler.connect(info_from_p2p_addr(address))
             (conn,) = open_connections(ours, other.get_id().to_bytes())
             assert isinstance(conn.muxed_conn, YamuxConnection)
-            assert isinstance(conn.muxed_conn.secured_conn, SecureConnection)
+            secured = conn.muxed_conn.secured_conn
+            assert isinstance(secured, SecureConnection)
+            assert isinstance(secured._raw, DirectSocket)
             stream = await dialler.new_stream(listener.get_id(), [ECHO])
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(stream.write, data)
