@@ -258,12 +258,12 @@ class Intake:
         """Mesh, direct and floodsub peers that are to have a message, and do not refuse it."""
         context = self._context
         chosen = [peer for peer in self._mesh.members(topic) if peer not in without]
-        for flooded in context.peers.flooded(topic):
-            if context.scores.reaches(flooded.id, context.thresholds.publish, now):
-                chosen.append(flooded.id)
-        for direct in context.direct:
-            if context.peers.is_subscribed(direct, topic):
-                chosen.append(direct)
+        chosen += [
+            peer.id
+            for peer in context.peers.flooded(topic)
+            if context.scores.reaches(peer.id, context.thresholds.publish, now)
+        ]
+        chosen += [peer for peer in context.direct if context.peers.is_subscribed(peer, topic)]
         return self.willing(dict.fromkeys(chosen), message_id, without) if chosen else chosen
 
     def willing(
