@@ -20,12 +20,13 @@ demo: setup ## a small network on this machine, a block going through it
 test: setup ## the tests; ARGS="-k mesh -x" to choose
 	@.venv/bin/pytest $(ARGS)
 
-check: setup ## lint, format, types, and the rules of the house
+check: setup ## lint, format, types, the rules of the house, and that it is not slow
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@$(PYTHON_IN_VENV) tools/check_house.py
 	@$(PYTHON_IN_VENV) tools/conformance.py --check
+	@$(PYTHON_IN_VENV) -m bench.smoke
 
 format: setup ## write the format that check asks for
 	@.venv/bin/ruff check --fix-only .

@@ -70,6 +70,10 @@ class Remote:
         for thread in self._threads:
             thread.start()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def __enter__(self) -> "Remote":
         return self
 
