@@ -12,7 +12,7 @@ from bruit.node.gossip.actions import Action, Dropped, SendControl
 from bruit.node.gossip.params import MAX_CONTROL_FRAME, RouterConfig
 from bruit.node.gossip.peers import Peer, Peers
 from bruit.node.gossip.tags import Tags
-from bruit.node.gossip.wire import Batch, Prune, encode_batch
+from bruit.node.gossip.wire import Batch, Prune, control_frames, encode_batch
 from bruit.scoring.gater import PeerGater
 from bruit.scoring.seam import Refusal, Scores
 from bruit.scoring.thresholds import Thresholds
@@ -43,7 +43,9 @@ class Context:
         self.counters: dict[str, int] = {}
         self._max_frame = config.max_frame()
         self._actions: list[Action] = []
+        self.max_control = min(config.params.max_rpc_size, MAX_CONTROL_FRAME)  # bytes of a frame
         self._batches: dict[PeerId, Batch] = {}
+        self._heard: dict[PeerId, list[bytes]] = {}  # IHAVE for each, encoded
 
     def emit(self, action: Action) -> None:
         self._actions.append(action)
@@ -91,6 +93,11 @@ class Context:
             batch = self._batches[peer] = Batch()
         return batch
 
+    def tell_ihave(self, peer: PeerId, entries: list[bytes]) -> None:
+        """Tell a peer of messages. ``entries`` may be told to many, and are not changed."""
+        said = self._heard.get(peer)
+        self._heard[peer] = entries if said is None else said + entries
+
     def tell_prune(
         self, peer: Peer, topic: str, backoff: float, offered: Mapping[PeerId, bytes]
     ) -> None:
@@ -108,19 +115,17 @@ class Context:
         """
         actions = self._actions
         self._actions = []
-        if not self._batches:
+        if not self._batches and not self._heard:
             return actions
-        heard: dict[str, tuple[list[bytes], list[bytes]]] = {}
-        control: list[Action] = [
-            SendControl(peer, frame)
-            for peer, batch in self._batches.items()
-            for frame in encode_batch(
-                batch,
-                min(self.params.max_rpc_size, MAX_CONTROL_FRAME),
-                max(self._max_frame // batch.largest_wanted, 1),
-                self.params.max_idontwant_length,
-                heard,
-            )
-        ]
+        max_size = self.max_control
+        control: list[Action] = []
+        for peer, batch in self._batches.items():
+            batch.ihave = self._heard.pop(peer, batch.ihave)
+            max_iwant = max(self._max_frame // batch.largest_wanted, 1)
+            frames = encode_batch(batch, max_size, max_iwant, self.params.max_idontwant_length)
+            control += [SendControl(peer, frame) for frame in frames]
+        for peer, entries in self._heard.items():
+            control += [SendControl(peer, frame) for frame in control_frames(entries, max_size)]
+        self._heard.clear()
         self._batches.clear()
         return control + actions

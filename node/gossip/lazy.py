@@ -16,7 +16,7 @@ from bruit.node.gossip.mesh import Mesh
 from bruit.node.gossip.params import MAX_MESSAGE_ID, MAX_TRACKED_PER_PEER
 from bruit.node.gossip.peers import Peer
 from bruit.node.gossip.rpc_pb2 import IDontWant, IHave, IWant
-from bruit.node.gossip.wire import WRAPPING, message_frame
+from bruit.node.gossip.wire import WRAPPING, ihave_entries, message_frame
 from bruit.topics.keys import PeerId
 
 
@@ -201,10 +201,12 @@ class LazyGossip:
         target = max(params.d_lazy, int(params.gossip_factor * eligible))
         chosen = some_of(subscribed, target, context.rng, lambda peer: peer.id not in excluded)
         context.rng.shuffle(ids)
-        said = ids
+        said = ids[: params.max_ihave_length]
+        entries = ihave_entries(topic, said, context.max_control)
         for peer in chosen:
-            if len(ids) > params.max_ihave_length:
+            if len(ids) > len(said):
                 # Another subset for each peer, so that together they know more.
-                said = context.rng.sample(ids, params.max_ihave_length)
-            context.tell(peer.id).ihave[topic] = said
+                other = context.rng.sample(ids, len(said))
+                entries = ihave_entries(topic, other, context.max_control)
+            context.tell_ihave(peer.id, entries)
         context.count("IHAVE ids sent", len(said) * len(chosen))

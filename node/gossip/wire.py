@@ -35,7 +35,7 @@ class Batch(msgspec.Struct):
     subscriptions: dict[str, bool] = {}
     grafts: dict[str, None] = {}
     prunes: dict[str, Prune] = {}
-    ihave: dict[str, list[bytes]] = {}
+    ihave: list[bytes] = []  # as `ihave_entries` encodes it
     iwant: list[bytes] = []
     idontwant: list[bytes] = []
     largest_wanted: int = 1  # bytes that a message asked for may have
@@ -94,13 +94,7 @@ def message_frame(raw: bytes) -> bytes:
     return bytes((_PUBLISH_TAG,)) + encode_uvarint(size) + raw
 
 
-def encode_batch(
-    batch: Batch,
-    max_size: int,
-    max_iwant: int,
-    max_idontwant: int,
-    heard: dict[str, tuple[list[bytes], list[bytes]]] | None = None,
-) -> list[bytes]:
+def encode_batch(batch: Batch, max_size: int, max_iwant: int, max_idontwant: int) -> list[bytes]:
     """The frames that say all of ``batch``: one, or as many as ``max_size`` bytes make it.
 
     A single entry that exceeds ``max_size`` still goes out, by itself. At most
@@ -108,22 +102,12 @@ def encode_batch(
     all of an IWANT in one frame, and none reads more of an IDONTWANT. The PRUNE of
     a topic that is left goes ahead of the news: rust-libp2p, told first that we are
     not subscribed any more, would note a backoff of its own instead.
-
-    ``heard`` is shared by the batches of one moment: a heartbeat says the same IHAVE
-    to many peers, and it is encoded once. Topic → ids and what they are encoded.
     """
-    control: list[bytes] = []
-    for topic, ids in batch.ihave.items():
-        control += _ihave_entries(topic, ids, max_size, heard)
     iwant = _id_entries(_IWANT_TAG, b"", 0x0A, batch.iwant, max_iwant, max_size)
     idontwant = _id_entries(_IDONTWANT_TAG, b"", 0x0A, batch.idontwant, max_idontwant, max_size)
-    if not (batch.prunes or batch.subscriptions or batch.grafts):
-        content = b"".join((*control, *iwant[:1], *idontwant[:1]))
-        if len(content) < max_size - WRAPPING and len(iwant) < 2 and len(idontwant) < 2:
-            return [_field(_CONTROL_TAG, content)] if content else []
     frames = _Frames(max_size)
     _add_mesh_news(frames, batch)
-    for entry in control:
+    for entry in batch.ihave:
         frames.add_control(entry)
     for entries in (iwant, idontwant):
         for number, entry in enumerate(entries):
@@ -134,20 +118,22 @@ def encode_batch(
     return frames.done
 
 
-def _ihave_entries(
-    topic: str,
-    ids: list[bytes],
-    max_size: int,
-    heard: dict[str, tuple[list[bytes], list[bytes]]] | None,
-) -> list[bytes]:
-    known = None if heard is None else heard.get(topic)
-    if known is not None and known[0] is ids:
-        return known[1]
+def ihave_entries(topic: str, ids: list[bytes], max_size: int) -> list[bytes]:
+    """IHAVE of a topic, encoded: one entry, or as many as fit for frames of ``max_size`` bytes."""
     head = IHave(topic=topic).SerializeToString()
-    entries = _id_entries(_IHAVE_TAG, head, 0x12, ids, len(ids), max_size)
-    if heard is not None:
-        heard[topic] = (ids, entries)
-    return entries
+    return _id_entries(_IHAVE_TAG, head, 0x12, ids, len(ids), max_size)
+
+
+def control_frames(entries: list[bytes], max_size: int) -> list[bytes]:
+    """The frames that carry encoded entries and nothing else."""
+    content = b"".join(entries)
+    if len(content) <= max_size - WRAPPING:
+        return [_field(_CONTROL_TAG, content)]
+    frames = _Frames(max_size)
+    for entry in entries:
+        frames.add_control(entry)
+    frames.end()
+    return frames.done
 
 
 def _add_mesh_news(frames: "_Frames", batch: Batch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from bruit.node.gossip.events import Protocol
 from bruit.node.gossip.params import GossipParams, RouterConfig, TopicParams
 from bruit.node.gossip.rpc_pb2 import Rpc
-from bruit.node.gossip.wire import Batch, Prune, encode_batch
+from bruit.node.gossip.wire import Batch, Prune, encode_batch, ihave_entries
 from bruit.topics.message import id_from_content
 from tests.gossip.neighbourhood import STEP, TOPIC, beating, introduce, network, payloads
 
@@ -41,7 +41,7 @@ def test_what_fits_into_one_frame_is_one_frame() -> None:
         {"test": True},
         {"test": None},
         {"test": Prune("test", 60.0)},
-        {"test": [b"foo"]},
+        ihave_entries("test", [b"foo"], LIMIT),
         [b"bar"],
     )
     [frame] = encode_batch(batch, LIMIT, MANY, MANY)
@@ -55,7 +55,10 @@ def test_control_of_five_topics_with_a_hundred_ids_each_is_split_and_whole() -> 
         for topic in range(5)
     }
     wanted = [bytes([1]) + message_id[1:] for each in ids.values() for message_id in each]
-    batch = Batch({"test": True}, {"test": None}, {"test": Prune("test", 60.0)}, ids, wanted)
+    heard: list[bytes] = []
+    for topic, listed in ids.items():
+        heard += ihave_entries(topic, listed, LIMIT)
+    batch = Batch({"test": True}, {"test": None}, {"test": Prune("test", 60.0)}, heard, wanted)
     frames = encode_batch(batch, LIMIT, MANY, MANY)
     assert max(map(len, frames)) <= LIMIT
     assert len(frames) >= (2 * 500 * 34) // LIMIT  # an id has two bytes before it

@@ -14,8 +14,10 @@ from bruit.node.gossip.rpc_pb2 import PeerInfo, Rpc
 from bruit.node.gossip.wire import (
     Batch,
     Prune,
+    control_frames,
     decode_frame,
     encode_batch,
+    ihave_entries,
     message_frame,
 )
 from bruit.scoring.seam import Refusal
@@ -34,24 +36,29 @@ prunes = st.builds(
     st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.binary(max_size=60)), max_size=4),
 )
 batches = st.builds(
-    lambda subscriptions, grafts, prunes, ihave, iwant, idontwant: Batch(
+    lambda subscriptions, grafts, prunes, iwant, idontwant: Batch(
         subscriptions,
         dict.fromkeys(grafts),
         {topic: Prune(topic, backoff, peers) for topic, (backoff, peers) in prunes.items()},
-        ihave,
-        iwant,
-        idontwant,
+        iwant=iwant,
+        idontwant=idontwant,
     ),
     st.dictionaries(names, st.booleans(), max_size=8),
     st.lists(names, max_size=5),
     st.dictionaries(names, prunes, max_size=4),
-    st.dictionaries(names, st.lists(ids, min_size=1, max_size=12), max_size=4),
     st.lists(ids, max_size=20),
     st.lists(ids, max_size=35),
 )
+known = st.dictionaries(names, st.lists(ids, min_size=1, max_size=12), max_size=4)
 
 
-def entries_of_batch(batch: Batch) -> list[tuple[object, ...]]:
+def heard(ihave: dict[str, list[bytes]], max_size: int) -> list[bytes]:
+    return [
+        entry for topic, each in ihave.items() for entry in ihave_entries(topic, each, max_size)
+    ]
+
+
+def entries_of_batch(batch: Batch, ihave: dict[str, list[bytes]]) -> list[tuple[object, ...]]:
     """Everything that a batch says, one entry each; what belongs to one id is one entry."""
     prunes = [
         ("prune", topic, prune.backoff or 0, prune.backoff is not None, prune.peers)
@@ -61,7 +68,7 @@ def entries_of_batch(batch: Batch) -> list[tuple[object, ...]]:
         *(("subscription", topic, wanted) for topic, wanted in batch.subscriptions.items()),
         *(("graft", topic) for topic in batch.grafts),
         *prunes,
-        *(("ihave", topic, each) for topic, ids in batch.ihave.items() for each in ids),
+        *(("ihave", topic, each) for topic, ids in ihave.items() for each in ids),
         *(("iwant", each) for each in batch.iwant),
         *(("idontwant", each) for each in batch.idontwant),
     ]
@@ -92,11 +99,12 @@ def entries_of_frame(frame: bytes) -> list[tuple[object, ...]]:
     ]
 
 
-@given(batches, st.integers(30, 1500), st.integers(1, 12), st.integers(1, 12))
+@given(batches, known, st.integers(30, 1500), st.integers(1, 12), st.integers(1, 12))
 def test_a_batch_is_said_in_frames_that_fit_and_nothing_is_lost_or_doubled(
-    batch: Batch, max_size: int, max_iwant: int, max_idontwant: int
+    batch: Batch, ihave: dict[str, list[bytes]], max_size: int, max_iwant: int, max_idontwant: int
 ) -> None:
     """go: TestFragmentRPCFunction, FuzzRPCSplit."""
+    batch.ihave = heard(ihave, max_size)
     frames = encode_batch(batch, max_size, max_iwant, max_idontwant)
     said = [entries_of_frame(frame) for frame in frames]
     for frame, entries in zip(frames, said, strict=True):
@@ -106,20 +114,34 @@ def test_a_batch_is_said_in_frames_that_fit_and_nothing_is_lost_or_doubled(
         assert sum(entry[0] == "idontwant" for entry in entries) <= max_idontwant
     flat = [entry for entries in said for entry in entries]
     for kind in ("subscription", "graft", "ihave", "iwant", "idontwant"):
-        expected = [entry for entry in entries_of_batch(batch) if entry[0] == kind]
+        expected = [entry for entry in entries_of_batch(batch, ihave) if entry[0] == kind]
         assert [entry for entry in flat if entry[0] == kind] == expected
-    prunes = [entry for entry in entries_of_batch(batch) if entry[0] == "prune"]
+    prunes = [entry for entry in entries_of_batch(batch, ihave) if entry[0] == "prune"]
     leaving = [entry for entry in prunes if batch.subscriptions.get(str(entry[1])) is False]
     staying = [entry for entry in prunes if entry not in leaving]
     assert [entry for entry in flat if entry[0] == "prune"] == leaving + staying
 
 
-@given(batches)
-def test_a_batch_that_fits_is_one_frame(batch: Batch) -> None:
+@given(known, st.integers(30, 1500))
+def test_ihave_by_itself_is_said_in_frames_that_fit(
+    ihave: dict[str, list[bytes]], max_size: int
+) -> None:
+    frames = control_frames(heard(ihave, max_size), max_size) if ihave else []
+    said = [entries_of_frame(frame) for frame in frames]
+    for frame, entries in zip(frames, said, strict=True):
+        assert entries
+        assert len(frame) <= max_size or len(entries) == 1
+    flat = [entry for entries in said for entry in entries]
+    assert flat == [("ihave", topic, each) for topic, ids in ihave.items() for each in ids]
+
+
+@given(batches, known)
+def test_a_batch_that_fits_is_one_frame(batch: Batch, ihave: dict[str, list[bytes]]) -> None:
     """But for the PRUNEs of topics that are left: they go ahead, in one more."""
+    batch.ihave = heard(ihave, 1_000_000)
     leaving = [topic for topic in batch.prunes if batch.subscriptions.get(topic) is False]
     frames = encode_batch(batch, 1_000_000, 35, 35)
-    assert len(frames) == (1 if entries_of_batch(batch) else 0) + bool(leaving)
+    assert len(frames) == (1 if entries_of_batch(batch, ihave) else 0) + bool(leaving)
 
 
 def test_an_id_larger_than_a_frame_goes_by_itself() -> None:
@@ -135,8 +157,8 @@ def test_an_id_larger_than_a_frame_goes_by_itself() -> None:
 
 def test_splitting_wastes_no_more_than_half_of_a_frame() -> None:
     """500 ids of 32 bytes, 34 each on the wire, into frames of 1,024."""
-    batch = Batch(ihave={TOPIC: [number.to_bytes(32, "big") for number in range(500)]})
-    frames = encode_batch(batch, 1024, 10, 10)
+    entries = ihave_entries(TOPIC, [number.to_bytes(32, "big") for number in range(500)], 1024)
+    frames = control_frames(entries, 1024)
     assert 500 * 34 / 1024 <= len(frames) <= 2 * 500 * 34 / 1024
 
 
