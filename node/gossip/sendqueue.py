@@ -31,10 +31,11 @@ class SendQueue:
 
     def push_control(self, frame: bytes) -> bool:
         """Queue a control frame. False, and nothing queued, where there is no room."""
-        if not self.has_room(Lane.CONTROL, len(frame)):
+        queued = self._sizes[Lane.CONTROL]
+        if queued and queued + len(frame) > self._limits[Lane.CONTROL]:
             return False
         self._control.append(frame)
-        self._sizes[Lane.CONTROL] += len(frame)
+        self._sizes[Lane.CONTROL] = queued + len(frame)
         return True
 
     def push_message(self, message_id: bytes, frame: bytes, lane: Lane) -> bool:

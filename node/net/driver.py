@@ -226,14 +226,14 @@ class Driver:
                 self._on_delivery(action)
             case SendMessage():
                 self._send_message(action)
-            case Validate():
-                self.judging.validate(action)
             case SendControl(peer, frame):
                 link = self.streams.links.get(peer)
                 if link is not None:
                     self._touched[link] = None
                     if not link.send_control(frame):
                         self._events.append(FramesDropped(peer, 1, (frame,)))
+            case Validate():
+                self.judging.validate(action)
             case CancelQueued(peer, message_ids):
                 link = self.streams.links.get(peer)
                 if link is not None:
