@@ -7,9 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def some_of(
-    pool: list[T], count: int, rng: random.Random, accept: Callable[[T], bool] = lambda _: True
-) -> list[T]:
+def some_of(pool: list[T], count: int, rng: random.Random, accept: Callable[[T], bool]) -> list[T]:
     """Up to ``count`` of ``pool``, drawn until enough are accepted. ``pool`` is used up."""
     chosen: list[T] = []
     left = len(pool)

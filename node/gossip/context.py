@@ -12,7 +12,7 @@ from bruit.node.gossip.actions import Action, Dropped, SendControl
 from bruit.node.gossip.params import MAX_CONTROL_FRAME, RouterConfig
 from bruit.node.gossip.peers import Peer, Peers
 from bruit.node.gossip.tags import Tags
-from bruit.node.gossip.wire import Batch, Prune, control_frames, encode_batch
+from bruit.node.gossip.wire import Batch, Prune, encode_batch, ihave_frames
 from bruit.scoring.gater import PeerGater
 from bruit.scoring.seam import Refusal, Scores
 from bruit.scoring.thresholds import Thresholds
@@ -125,7 +125,7 @@ class Context:
             frames = encode_batch(batch, max_size, max_iwant, self.params.max_idontwant_length)
             control += [SendControl(peer, frame) for frame in frames]
         for peer, entries in self._heard.items():
-            control += [SendControl(peer, frame) for frame in control_frames(entries, max_size)]
+            control += [SendControl(peer, frame) for frame in ihave_frames(entries, max_size)]
         self._heard.clear()
         self._batches.clear()
         return control + actions

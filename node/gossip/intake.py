@@ -257,19 +257,19 @@ class Intake:
     ) -> list[PeerId]:
         """Mesh, direct and floodsub peers that are to have a message, and do not refuse it."""
         context = self._context
-        chosen = [peer for peer in self._mesh.members(topic) if peer not in without]
+        chosen = list(self._mesh.members(topic))
         chosen += [
             peer.id
             for peer in context.peers.flooded(topic)
             if context.scores.reaches(peer.id, context.thresholds.publish, now)
         ]
         chosen += [peer for peer in context.direct if context.peers.is_subscribed(peer, topic)]
-        return self.willing(dict.fromkeys(chosen), message_id, without) if chosen else chosen
+        return self.willing(dict.fromkeys(chosen), message_id, without)
 
     def willing(
         self, peers: Iterable[PeerId], message_id: bytes, without: Sequence[PeerId] = ()
     ) -> list[PeerId]:
-        """Those of ``peers`` that have not said IDONTWANT."""
+        """Those of ``peers`` that have not said IDONTWANT, and are not ``without``."""
         known = self._context.peers
         return [
             peer.id

@@ -31,22 +31,21 @@ class SendQueue:
 
     def push_control(self, frame: bytes) -> bool:
         """Queue a control frame. False, and nothing queued, where there is no room."""
-        queued = self._sizes[Lane.CONTROL]
-        if queued and queued + len(frame) > self._limits[Lane.CONTROL]:
+        if not self.has_room(Lane.CONTROL, len(frame)):
             return False
         self._control.append(frame)
-        self._sizes[Lane.CONTROL] = queued + len(frame)
+        self._sizes[Lane.CONTROL] += len(frame)
         return True
 
     def push_message(self, message_id: bytes, frame: bytes, lane: Lane) -> bool:
         """Queue a message; one that is queued already is not queued twice."""
-        queue, queued = self._messages[lane], self._sizes[lane]
+        queue = self._messages[lane]
         if message_id in queue:
             return True
-        if queued and queued + len(frame) > self._limits[lane]:
+        if not self.has_room(lane, len(frame)):
             return False
         queue[message_id] = frame
-        self._sizes[lane] = queued + len(frame)
+        self._sizes[lane] += len(frame)
         return True
 
     def has_room(self, lane: Lane, size: int) -> bool:

@@ -124,16 +124,12 @@ def ihave_entries(topic: str, ids: list[bytes], max_size: int) -> list[bytes]:
     return _id_entries(_IHAVE_TAG, head, 0x12, ids, len(ids), max_size)
 
 
-def control_frames(entries: list[bytes], max_size: int) -> list[bytes]:
-    """The frames that carry encoded entries and nothing else."""
+def ihave_frames(entries: list[bytes], max_size: int) -> list[bytes]:
+    """What `encode_batch` makes of IHAVE alone, in one step where it is one frame."""
     content = b"".join(entries)
     if len(content) <= max_size - WRAPPING:
         return [_field(_CONTROL_TAG, content)]
-    frames = _Frames(max_size)
-    for entry in entries:
-        frames.add_control(entry)
-    frames.end()
-    return frames.done
+    return encode_batch(Batch(ihave=entries), max_size, 1, 1)
 
 
 def _add_mesh_news(frames: "_Frames", batch: Batch) -> None:

@@ -14,10 +14,10 @@ from bruit.node.gossip.rpc_pb2 import PeerInfo, Rpc
 from bruit.node.gossip.wire import (
     Batch,
     Prune,
-    control_frames,
     decode_frame,
     encode_batch,
     ihave_entries,
+    ihave_frames,
     message_frame,
 )
 from bruit.scoring.seam import Refusal
@@ -126,7 +126,7 @@ def test_a_batch_is_said_in_frames_that_fit_and_nothing_is_lost_or_doubled(
 def test_ihave_by_itself_is_said_in_frames_that_fit(
     ihave: dict[str, list[bytes]], max_size: int
 ) -> None:
-    frames = control_frames(heard(ihave, max_size), max_size) if ihave else []
+    frames = ihave_frames(heard(ihave, max_size), max_size) if ihave else []
     said = [entries_of_frame(frame) for frame in frames]
     for frame, entries in zip(frames, said, strict=True):
         assert entries
@@ -158,7 +158,7 @@ def test_an_id_larger_than_a_frame_goes_by_itself() -> None:
 def test_splitting_wastes_no_more_than_half_of_a_frame() -> None:
     """500 ids of 32 bytes, 34 each on the wire, into frames of 1,024."""
     entries = ihave_entries(TOPIC, [number.to_bytes(32, "big") for number in range(500)], 1024)
-    frames = control_frames(entries, 1024)
+    frames = ihave_frames(entries, 1024)
     assert 500 * 34 / 1024 <= len(frames) <= 2 * 500 * 34 / 1024
 
 
