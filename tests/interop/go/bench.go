@@ -263,14 +263,7 @@ type Hall struct {
 
 func (h *Hall) answer(command BenchCommand) {
 	answer, err := h.do(command)
-	if answer == nil {
-		answer = fields{}
-	}
-	if err != nil {
-		answer["error"] = err.Error()
-	}
-	answer["answer"] = command.ID
-	say(answer)
+	respond(command.ID, answer, err)
 }
 
 func (h *Hall) do(command BenchCommand) (fields, error) {

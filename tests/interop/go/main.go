@@ -53,6 +53,18 @@ func say(line fields) {
 	os.Stdout.Write(append(text, '\n'))
 }
 
+// respond answers the command of this number.
+func respond(id int, answer fields, err error) {
+	if answer == nil {
+		answer = fields{}
+	}
+	if err != nil {
+		answer["error"] = err.Error()
+	}
+	answer["answer"] = id
+	say(answer)
+}
+
 func must(err error) {
 	if err != nil {
 		say(fields{"event": "fatal", "error": err.Error()})
@@ -143,14 +155,7 @@ type Node struct {
 
 func (n *Node) answer(command Command) {
 	answer, err := n.do(command)
-	if answer == nil {
-		answer = fields{}
-	}
-	if err != nil {
-		answer["error"] = err.Error()
-	}
-	answer["answer"] = command.ID
-	say(answer)
+	respond(command.ID, answer, err)
 }
 
 func (n *Node) do(command Command) (fields, error) {
