@@ -198,6 +198,7 @@ class Intake:
         if validated and not self._has_room(pending, now):
             return
         self._seen.add(message_id, now)
+        self._gossip.announcing.arrived(message_id, now)
         self._context.validating(message_id, validated, now)
         for sender, times in pending.copies_from.items():
             for _ in range(times):
@@ -242,8 +243,10 @@ class Intake:
         senders = pending.senders()
         context.delivered(source, topic, message_id, now)
         context.tags.delivered(senders, topic)
-        self._gossip.cache.put(message_id, topic, message.raw)
+        self._gossip.has(topic, message_id, message.raw)
         targets = tuple(self.targets(topic, message_id, now, (*senders, message.author)))
+        if pending.params.announced is not None:
+            targets = self._gossip.announcing.tell_of(topic, message_id, targets)
         if targets:
             frame = message_frame(message.raw)
             context.emit(SendMessage(targets, message_id, frame, Lane.FORWARD))

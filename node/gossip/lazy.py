@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from bruit.node.gossip import drops
 from bruit.node.gossip.actions import CancelQueued, Lane, SendMessage
+from bruit.node.gossip.announcing import Announcing
 from bruit.node.gossip.caches import MessageCache, SeenCache
 from bruit.node.gossip.chance import some_of
 from bruit.node.gossip.context import Context
@@ -63,6 +64,15 @@ class LazyGossip:
         params = context.params
         self.cache = MessageCache(params.history_length, params.history_gossip, params.cache_bytes)
         self.promises = Promises(params.iwant_followup)
+        self.announcing = Announcing(context, seen)
+
+    def has(self, topic: str, message_id: bytes, raw: bytes) -> None:
+        """A message is here, and may be asked for."""
+        self.cache_of(topic).put(message_id, topic, raw)
+
+    def cache_of(self, topic: str) -> MessageCache:
+        announced = self._context.config.topic(topic).announced
+        return self.cache if announced is None else self.announcing.cache
 
     # From peers
 
@@ -70,6 +80,14 @@ class LazyGossip:
         context, params = self._context, self._context.params
         if not context.scores.reaches(peer.id, context.thresholds.gossip, now):
             context.drop(drops.IHAVE_LOW_SCORE, peer.id)
+            return
+        pushed: list[IHave] = []  # of topics whose messages come by themselves, mostly
+        for entry in entries:
+            if context.config.topic(entry.topic).announced is None:
+                pushed.append(entry)
+            elif self._mesh.joined(entry.topic):
+                self.announcing.on_ihave(peer, entry.topic, list(entry.message_ids), now)
+        if not pushed:
             return
         peer.ihaves += 1
         if peer.ihaves > params.max_ihave_messages:
@@ -82,7 +100,7 @@ class LazyGossip:
         wanted: dict[bytes, None] = {}
         largest = 0  # bytes
         left = params.max_ihave_length  # ids to look at, over all entries
-        for entry in entries:
+        for entry in pushed:
             if not self._mesh.joined(entry.topic):
                 continue
             for message_id in entry.message_ids[: max(left, 0)]:
@@ -123,6 +141,8 @@ class LazyGossip:
                 continue
             raw, times = self.cache.ask(message_id, peer.id)
             if raw is None:
+                raw, times = self.announcing.cache.ask(message_id, peer.id)
+            if raw is None:
                 continue
             if times > params.gossip_retransmission:
                 context.count(drops.IWANT_REPEATED)
@@ -157,6 +177,8 @@ class LazyGossip:
         context = self._context
         if size < context.params.idontwant_threshold:
             return
+        if context.config.topic(topic).announced is not None:
+            return  # that we announce it says the same
         for member in self._mesh.members(topic):
             peer = context.peers.get(member)
             if peer is not None and member != source and peer.protocol.has_idontwant:
@@ -168,12 +190,14 @@ class LazyGossip:
         context = self._context
         for peer in context.peers:
             peer.ihaves = peer.ids_asked = peer.ids_wanted = peer.idontwants = 0
+            peer.ids_announced = 0
             if peer.unwanted:
                 for message_id in [m for m, end in peer.unwanted.items() if end <= context.ticks]:
                     del peer.unwanted[message_id]
         for debtor, count in self.promises.broken(now).items():
             context.count("broken promises", count)
             context.scores.misbehaved(debtor, count, "broken promise", now)
+        self.announcing.heartbeat(now)
 
     def advertise(self, now: float) -> None:
         """IHAVE for each topic of mesh and fanout, to peers outside of it; then shift the cache."""
@@ -186,11 +210,12 @@ class LazyGossip:
             or not context.scores.reaches(peer.id, threshold, now)
         }
         meshes, fanouts = self._mesh.snapshot()
-        ids = self.cache.gossip_ids()
+        ids = self.cache.gossip_ids() | self.announcing.cache.gossip_ids()
         for topic, members in (*meshes.items(), *fanouts.items()):
             if topic in ids:
                 self._advertise(topic, ids[topic], {**deaf, **dict.fromkeys(members)})
         self.cache.shift()
+        self.announcing.cache.shift()
 
     def _advertise(self, topic: str, ids: list[bytes], excluded: dict[PeerId, None]) -> None:
         context, params = self._context, self._context.params

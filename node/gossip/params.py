@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -121,6 +122,31 @@ class GossipParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigError(f"{path}.{name}", f"{getattr(self, name)} must be {rule}")
 
 
+class Wants(Protocol):
+    """What an application wants of an announced topic. Asked often: it must be quick, and pure."""
+
+    def wants(self, message_id: bytes) -> bool:
+        """Whether a message that is announced is worth asking for, now."""
+
+    def asked(self, message_id: bytes) -> None:
+        """It has been asked for."""
+
+    def came(self, message_id: bytes) -> None:
+        """It was asked for and has come, from whomever, signed by its author; not judged yet."""
+
+    def given_up(self, message_id: bytes) -> None:
+        """It was asked for and is not to be expected any more."""
+
+
+class Announced(msgspec.Struct, frozen=True, kw_only=True):
+    """How a topic is told of instead of pushed: see `announcing`. Guesses, tried in simulation."""
+
+    pushed: int = 2  # peers that own publications go to unasked; the others hear of them
+    at_once: int = 4  # messages asked of one peer at a time
+    keep: float = 15.0  # seconds in which a message may be asked for
+    wants: Wants | None = None  # what to ask for; None: everything
+
+
 class TopicParams(msgspec.Struct, frozen=True, kw_only=True):
     """How one topic's messages are named, bounded and judged."""
 
@@ -129,6 +155,7 @@ class TopicParams(msgspec.Struct, frozen=True, kw_only=True):
     validated: bool = False  # whether messages wait for a Validated event
     max_validating: int = 1024  # messages in validation at a time (go: per-topic concurrency)
     max_validating_bytes: int = 33_554_432  # bytes of those; guess, 32 of the largest default
+    announced: Announced | None = None  # None: accepted messages are pushed to the mesh
 
 
 class RouterConfig(msgspec.Struct, frozen=True, kw_only=True):

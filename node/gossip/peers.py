@@ -13,6 +13,7 @@ class Peer:
     __slots__ = (
         "below",
         "id",
+        "ids_announced",
         "ids_asked",
         "ids_wanted",
         "idontwants",
@@ -33,6 +34,7 @@ class Peer:
         self.topics: dict[str, None] = {}
         self.below: tuple[str, ...] = ()  # thresholds that its score was below when last looked at
         self.ihaves = 0  # frames with IHAVE received
+        self.ids_announced = 0  # ids of announced topics that it told us of
         self.ids_asked = 0  # ids asked of it
         self.ids_wanted = 0  # ids that it asked for
         self.idontwants = 0  # frames with IDONTWANT received

@@ -195,8 +195,8 @@ class Router:
             counters=dict(self._context.counters),
             heartbeats=self._context.ticks,
             seen=len(self._seen),
-            cached=len(self._gossip.cache),
-            cached_bytes=self._gossip.cache.bytes,
+            cached=len(self._gossip.cache) + len(self._gossip.announcing.cache),
+            cached_bytes=self._gossip.cache.bytes + self._gossip.announcing.cache.bytes,
             pending=self._intake.pending,
             backoffs=len(self._mesh.backoffs),
             promises=len(self._gossip.promises),
@@ -239,6 +239,7 @@ class Router:
         if context.peers.remove(peer) is None:
             return
         self._mesh.on_disconnected(peer)
+        self._gossip.announcing.on_disconnected(peer, now)
         context.tags.disconnected(peer)
         context.scores.disconnected(peer, now)
         if context.gater is not None:
@@ -375,6 +376,7 @@ class Router:
         for peer in self._context.peers:
             self._context.tell(peer.id).subscriptions[topic] = False
         self._mesh.leave(topic, now)
+        self._gossip.announcing.left(topic)
         self._context.tags.left(topic)
 
     def _publish(self, command: Publish, now: float) -> SendMessage | None:
@@ -396,7 +398,8 @@ class Router:
             return None
         self._seen.add(message_id, now)
         self._gossip.promises.fulfil(message_id)
-        self._gossip.cache.put(message_id, topic, message.raw)
+        self._gossip.announcing.arrived(message_id, now)
+        self._gossip.has(topic, message_id, message.raw)
         peers = tuple(self._publish_targets(topic, message_id, now))
         problem = "" if peers else "no connected peer is subscribed to the topic and would take it"
         if peers and params.message_id is not id_from_origin:  # somebody else may say the same
@@ -407,6 +410,10 @@ class Router:
         context.scores.first_delivery(context.own_id, topic, message_id, now)
         if self._mesh.joined(topic):
             context.emit(Deliver(message, message_id, command.payload, context.own_id, {}))
+        if params.announced is not None:
+            peers = self._gossip.announcing.tell_of(
+                topic, message_id, peers, params.announced.pushed
+            )
         if not peers:
             return None
         return SendMessage(peers, message_id, message_frame(message.raw), Lane.OWN)
@@ -423,7 +430,7 @@ class Router:
 
     def _publish_targets(self, topic: str, message_id: bytes, now: float) -> list[PeerId]:
         context = self._context
-        if self._params.flood_publish:
+        if self._params.flood_publish and context.config.topic(topic).announced is None:
             chosen = {
                 peer.id: None
                 for peer in context.peers.subscribed(topic)
