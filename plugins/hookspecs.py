@@ -12,10 +12,11 @@ type of its configuration and is built once per node::
         def validate(self, topic: str, data: bytes) -> Validation: ...
 
 Which plugin serves which topic is configuration (``[topics."NAME"]``), and so is
-which of them judge peers (``scoring.app_scores``): an installed plugin does
+which of them judge peers (``scoring.app_scores``) and serve the relay
+(``relay.selector``, ``relay.marketplace``): an installed plugin does
 nothing until it is asked for. Hooks are compiled into plain calls: hook wrappers
 do not apply to them. They run in a worker thread, one call at a time per topic
-(``app_score``: one call at a time), and must not keep the GIL for long.
+(hooks without a topic: one call at a time), and must not keep the GIL for long.
 
 Whatever a plugin raises is contained and counted against it. To refuse bad
 input from the network, raise `bruit.topics.errors.RemoteError` (post_process)
@@ -28,6 +29,7 @@ from random import Random
 import msgspec
 import pluggy
 
+from bruit.plugins.marketplace import Marketplace
 from bruit.topics.keys import PeerId
 from bruit.topics.validation import Validation
 
@@ -39,7 +41,7 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 class ClusterOption(msgspec.Struct, frozen=True):
     """One cluster that a chunk may go through."""
 
-    cluster: bytes  # 20-byte cluster id
+    cluster: int  # 16-bit cluster id
     price: int  # tokens per byte, 0 = free
     latency: float | None  # seconds, decayed mean of send → acknowledgement; None = never used
     acknowledgement_rate: float | None  # 0..1, decayed; None = never used
@@ -75,11 +77,20 @@ class HookSpecs:
         """Judge a message after `post_process`, before it is delivered or forwarded."""
 
     @hookspec(firstresult=True)
-    def select_cluster(self, selection: Selection, rng: Random) -> bytes:  # type: ignore[empty-body]
-        """Choose one of ``selection.options`` and return its cluster id.
+    def select_cluster(self, selection: Selection, rng: Random) -> int:  # type: ignore[empty-body]
+        """Choose one of ``selection.options`` and return its ``cluster``.
 
         Pure: the same selection and generator state give the same answer; use
         ``rng`` and no other source of chance.
+        """
+
+    @hookspec(firstresult=True)
+    def marketplace(self) -> Marketplace | None:
+        """The marketplace as it is now; None for unchanged since the last call.
+
+        The first call answers with a marketplace. Called every few seconds; what
+        is slow, such as asking a contract, may take its time. A failure leaves
+        what was told before in force.
         """
 
     @hookspec

@@ -1,0 +1,1 @@
+"""Block relay: coded chunks through competing clusters, with proof of who did what (Marlin)."""
