@@ -26,6 +26,7 @@ import pluggy
 from bruit.plugins.app_scores import AppScorer, checked_score
 from bruit.plugins.containment import MAX_EVENTS, ContainedHook, Containment, PluginEvent, describe
 from bruit.plugins.hookspecs import GROUP, HookSpecs, Selection
+from bruit.plugins.marketplace import Marketplace
 from bruit.plugins.pipeline import TopicPipeline, checked_bytes, checked_validation
 from bruit.topics.errors import ConfigError, LocalError, RemoteError
 from bruit.topics.keys import PeerId
@@ -97,7 +98,7 @@ class _Plugin(msgspec.Struct, frozen=True):
 class PluginRegistry:
     """The plugins of one node. Build it with `discover`; one thread owns it.
 
-    Pipelines, selectors and scorers taken from it may be called in other threads.
+    Pipelines, selectors, marketplaces and scorers taken from it may be called in other threads.
     """
 
     def __init__(self, plugins: Iterable[_Plugin], events: deque[PluginEvent]) -> None:
@@ -199,7 +200,7 @@ class PluginRegistry:
             self._pipelines[key] = pipeline
         return pipeline
 
-    def selector(self, name: str, path: str) -> Callable[[Selection, Random], bytes]:
+    def selector(self, name: str, path: str) -> Callable[[Selection, Random], int]:
         """The cluster selector of plugin ``name``, for one thread at a time.
 
         It raises PluginError when the plugin fails, answers with a cluster that
@@ -210,6 +211,18 @@ class PluginRegistry:
         plugin = self._find(name, ("select_cluster",), path, "cluster selector")
         return ContainedHook(
             plugin.containment, "select_cluster", _chooser(plugin.functions["select_cluster"])
+        )
+
+    def marketplace(self, name: str, path: str) -> Callable[[], Marketplace | None]:
+        """What plugin ``name`` tells of the marketplace, for one thread at a time.
+
+        It gives None while nothing has changed, and raises PluginError when the plugin
+        fails, tells what is no marketplace, or is switched off. ``path`` as for `selector`.
+        Take it once and keep it: to the plugin, every call is that of the same listener.
+        """
+        plugin = self._find(name, ("marketplace",), path, "marketplace")
+        return ContainedHook(
+            plugin.containment, "marketplace", _teller(plugin.functions["marketplace"])
         )
 
     def app_scorer(self, names: Sequence[str], path: str) -> AppScorer:
@@ -334,6 +347,8 @@ def _load(candidate: _Candidate, table: object, containment: Containment) -> _Pl
         if table is not None:
             raise
         problem = f"it needs a table [plugins.{name}] ({error})"
+        _log.debug("plugin %s is not loaded: %s", name, problem)  # nobody asked for it
+        return _Plugin(candidate, containment, problem=problem)
     except _NotLoadedError as error:
         problem = str(error)
     except Exception as error:  # noqa: BLE001 - containing whatever a plugin raises is the job
@@ -450,14 +465,30 @@ def _decoder(function: HookFunction, topic: str, max_size: int) -> Callable[[byt
     return decode
 
 
-def _chooser(function: HookFunction) -> Callable[[Selection, Random], bytes]:
-    def choose(selection: Selection, rng: Random) -> bytes:
-        cluster = checked_bytes(function(selection, rng))
+def _chooser(function: HookFunction) -> Callable[[Selection, Random], int]:
+    def choose(selection: Selection, rng: Random) -> int:
+        cluster = function(selection, rng)
+        if not isinstance(cluster, int) or isinstance(cluster, bool):
+            raise TypeError(f"returned {type(cluster).__name__} where a cluster id is due")
         if all(cluster != option.cluster for option in selection.options):
-            raise ValueError(f"chose {cluster[:20].hex()}, which is none of the options")
+            raise ValueError(f"chose cluster {cluster}, which is none of the options")
         return cluster
 
     return choose
+
+
+def _teller(function: HookFunction) -> Callable[[], Marketplace | None]:
+    def tell() -> Marketplace | None:
+        told = function()
+        if told is None:
+            return None
+        if not isinstance(told, Marketplace):
+            raise TypeError(f"returned {type(told).__name__} where a Marketplace or None is due")
+        # A Struct that is made by hand takes values of any type; this checks all of them.
+        fields = msgspec.to_builtins(told, builtin_types=(bytes,))
+        return msgspec.convert(fields, Marketplace, builtin_types=(bytes,))
+
+    return tell
 
 
 def _scorer(function: HookFunction) -> Callable[[PeerId], float]:

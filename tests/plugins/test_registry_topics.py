@@ -339,14 +339,14 @@ GENESIS_HASH = "000000000019d6689c085ae165831e934ff763ae46a2a6c172b3f1b60a8ce26f
 # Cluster selectors
 
 
-def option(cluster: bytes, price: int) -> ClusterOption:
+def option(cluster: int, price: int) -> ClusterOption:
     return ClusterOption(cluster, price, None, None, (), 0)
 
 
-SELECTION = Selection(bytes(20), b"id", 0, 1200, [option(b"b" * 20, 3), option(b"a" * 20, 2)])
+SELECTION = Selection(bytes(20), b"id", 0, 1200, [option(7, 3), option(1, 2)])
 
 
-def selector(choose: Callable[[Selection, Random], Any]) -> Callable[[Selection, Random], bytes]:
+def selector(choose: Callable[[Selection, Random], Any]) -> Callable[[Selection, Random], int]:
     class Chooser:
         Config = NoSettings
 
@@ -365,7 +365,7 @@ def test_a_selector_chooses_one_of_the_options() -> None:
     cheapest = selector(
         lambda selection, rng: min(selection.options, key=lambda option: option.price).cluster
     )
-    assert cheapest(SELECTION, Random(1)) == b"a" * 20
+    assert cheapest(SELECTION, Random(1)) == 1
 
 
 def test_a_selector_draws_from_the_generator_it_is_given() -> None:
@@ -377,9 +377,11 @@ def test_a_selector_draws_from_the_generator_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("choice", "problem"),
     [
-        (b"c" * 20, f"chose {'63' * 20}, which is none of the options"),
-        (None, "returned NoneType where bytes are due"),
-        (SELECTION.options[0], "returned ClusterOption where bytes are due"),
+        (2, "chose cluster 2, which is none of the options"),
+        (True, "returned bool where a cluster id is due"),
+        (1.0, "returned float where a cluster id is due"),
+        (None, "returned NoneType where a cluster id is due"),
+        (SELECTION.options[0], "returned ClusterOption where a cluster id is due"),
     ],
 )
 def test_a_selector_that_chooses_none_of_the_options_fails_and_is_switched_off(
