@@ -19,6 +19,7 @@ COMMANDS = (
     "listen",
     "peers",
     "scores",
+    "relay",
     "demo",
     "keys",
     "config",

@@ -55,7 +55,7 @@ def show(
 @config.command()
 @config_options
 def check(config_file: Path | None, assignments: tuple[str, ...]) -> None:
-    """Check everything that a start would: settings, plugins and the key file.
+    """Check everything that a start would: settings, plugins and the key files.
 
     Prints the peer id when all is well; otherwise the first error, with exit code 2.
 
@@ -64,9 +64,10 @@ def check(config_file: Path | None, assignments: tuple[str, ...]) -> None:
       bruit config check -c relay/bruit.toml && systemctl restart bruit
     """
     from bruit.node.cli.process import load_key
+    from bruit.node.cli.relay_key import relay_address
     from bruit.node.config import located
     from bruit.plugins.registry import PluginRegistry
-    from bruit.topics.errors import ConfigError
+    from bruit.topics.errors import ConfigError, LocalError
     from bruit.topics.keys import peer_id_text
 
     loaded = Flags(config_file, assignments).load_file()
@@ -83,8 +84,23 @@ def check(config_file: Path | None, assignments: tuple[str, ...]) -> None:
                 max_size=topic.max_decoded_size,
             )
         registry.app_scorer(settings.scoring.app_scores, "scoring.app_scores")
+        if settings.relay.roles:
+            registry.marketplace(settings.relay.marketplace, "relay.marketplace")
+            registry.selector(settings.relay.selector, "relay.selector")
+            for channel in settings.relay.channels.values():
+                registry.topic_pipeline(
+                    channel.topic,
+                    codec=channel.codec,
+                    validator=channel.validator,
+                    max_size=channel.max_decoded_size,
+                )
     except ConfigError as error:
         raise located(error, loaded.origins) from None
+    if settings.relay.signs:
+        try:
+            relay_address(loaded.directory / settings.relay.key_file)
+        except LocalError as problem:
+            raise ConfigError("relay.key_file", str(problem)) from None
     click.echo(f"ok, peer id {peer_id_text(load_key(loaded).public_key().peer_id())}")
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations  # what the types below are from is heavy to import
 
-import datetime as dt
 import json
 import re
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from bruit.node.cli.options import Flags, config_options
+from bruit.node.cli.tables import date, print_table
 
 if TYPE_CHECKING:
     from bruit.node.ban_file import BanFile
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-PIPE_WIDTH = 200  # columns where nobody says how many there are: nothing is cut off
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 
@@ -78,7 +76,7 @@ def list_peers(config_file: Path | None, assignments: tuple[str, ...], as_json: 
         click.echo(json.dumps(found, indent=2))
         return
     now = time.time()
-    _print_table(
+    print_table(
         ("peer", "score", "address", "connected", "mesh", "topics", "bytes in", "bytes out"),
         (
             (
@@ -146,7 +144,7 @@ def scores(
         for name, explanation in explanations:
             click.echo("\n".join([*explanation.lines(name), ""]))
         return
-    _print_table(
+    print_table(
         ("peer", "score", "topics", "P5 app", "P6 address", "P7", "slow", "below"),
         ((name, *_parts(explanation)) for name, explanation in explanations),
         "No peer is known.",
@@ -257,13 +255,13 @@ def list_bans(config_file: Path | None, assignments: tuple[str, ...], as_json: b
     if as_json:
         click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
         return
-    _print_table(
+    print_table(
         ("target", "since", "until", "reason"),
         (
             (
                 ban.target,
-                _date(ban.since),
-                "no end" if ban.until is None else _date(ban.until),
+                date(ban.since),
+                "no end" if ban.until is None else date(ban.until),
                 ban.reason,
             )
             for ban in found
@@ -287,11 +285,7 @@ def _edit(loaded: Loaded, change: Callable[[Bans], Result]) -> Result:
 
 
 def _until(ban: Ban) -> str:
-    return "until it is lifted" if ban.until is None else f"until {_date(ban.until)}"
-
-
-def _date(when: float) -> str:
-    return dt.datetime.fromtimestamp(when, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return "until it is lifted" if ban.until is None else f"until {date(ban.until)}"
 
 
 def _span(seconds: float) -> str:
@@ -303,19 +297,3 @@ def _span(seconds: float) -> str:
         if count or (unit == "s" and not parts):
             parts.append(f"{count}{unit}")
     return " ".join(parts[:2])
-
-
-def _print_table(columns: Iterable[str], rows: Iterable[Iterable[str]], nothing: str) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    for row in rows:
-        table.add_row(*map(Text, row))  # as it stands, brackets and all
-    if not table.row_count:
-        click.echo(nothing, err=True)
-        return
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)

@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from bruit.node.cli.options import Flags, topic_overrides
-from bruit.node.config import Loaded, NodeConfig, Override, located
+from bruit.node.config import Loaded, NodeConfig, Override, RelayConfig, located
 from bruit.node.identity import load_key_file, new_key
 from bruit.node.logs import set_up_logging
 from bruit.node.node import Node
@@ -46,7 +46,7 @@ def run_visitor(
     validator: str | None,
     work: Callable[[Node], Awaitable[Result]],
 ) -> Result | None:
-    """`run_node` for a short visit: accepts no connections and joins nothing by itself.
+    """`run_node` for a short visit: accepts no connections, joins nothing by itself, no relay.
 
     Its identity is that of the configuration file, or a new one without a file.
     """
@@ -56,7 +56,7 @@ def run_visitor(
         name: msgspec.structs.replace(topic, subscribe=False)
         for name, topic in loaded.config.topics.items()
     }
-    config = msgspec.structs.replace(loaded.config, topics=topics_not_joined)
+    config = msgspec.structs.replace(loaded.config, topics=topics_not_joined, relay=RelayConfig())
     key = load_key(loaded) if flags.config_file else new_key()
     directory = loaded.directory if flags.config_file else None
     return run_node(msgspec.structs.replace(loaded, config=config), key, work, directory)

@@ -27,6 +27,9 @@ def run(**flags: Any) -> None:  # as named in Flags
       enough peers  likewise
       delivered     topic, message_id, bytes, sha256 (its first 16 digits), source
       rejected      topic, message_id, peer, author, reason
+      block         channel, message_id, bytes, keccak256 (its first 16 digits), producers,
+                    milliseconds since its first chunk; from the relay, as is disputed
+      disputed      kind, message_id, producers, reason, file: with the evidence
       score below   threshold, peer, score, why: what the score is the sum of
       score recovered   likewise, of one that is no longer below the threshold
       summary       every 10 s in which anything happened: delivered, rejected, dropped

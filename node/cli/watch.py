@@ -23,6 +23,7 @@ from bruit.node.node import Node
 from bruit.node.reports import (
     ConnectionRefused,
     DialFailed,
+    Disputed,
     NodeReport,
     ReportsLost,
     ScoreCrossed,
@@ -91,6 +92,8 @@ class Watch:
 
     def __init__(self, config: NodeConfig) -> None:
         self._topics = [name for name, topic in config.topics.items() if topic.subscribe]
+        consumer = "consumer" in config.relay.roles
+        self._channels = list(config.relay.channels) if consumer else []
         self._min_peers = config.network.min_peers
         self._enough = True
         self._tally = Tally()
@@ -102,6 +105,8 @@ class Watch:
                 nursery.start_soon(self._log_reports, node)
                 for topic in self._topics:
                     await nursery.start(self._log_deliveries, node, topic)
+                for channel in self._channels:
+                    await nursery.start(self._log_blocks, node, channel)
                 for address in node.addresses:
                     log.info("listening", address=address)
                 log.info("ready", peer=node.peer_id_text, topics=self._topics)
@@ -139,6 +144,24 @@ class Watch:
                         source=peer_id_text(message.source),
                     )
 
+    async def _log_blocks(
+        self, node: Node, channel: str, task_status: trio.TaskStatus[None]
+    ) -> None:
+        assert node.relay is not None  # it has a role
+        async with node.relay.blocks(channel) as subscription:
+            task_status.started()
+            async for received in subscription:
+                if self._tally.admit("block"):
+                    log.info(
+                        "block",
+                        channel=channel,
+                        message_id=received.message_id.hex(),
+                        bytes=len(received.block),
+                        keccak256=received.block_hash.hex()[:SHOWN_DIGITS],
+                        producers=[f"0x{each.hex()}" for each in received.producers],
+                        milliseconds=round(1000 * (received.received_at - received.first_chunk_at)),
+                    )
+
     async def _log_reports(self, node: Node) -> None:
         async for report in node.reports():
             match report:
@@ -148,6 +171,16 @@ class Watch:
                     self._tally.lose(count)
                 case ScoreCrossed():
                     self._log_crossing(report)
+                case Disputed(evidence, file):
+                    if self._tally.admit("disputed"):
+                        log.warning(
+                            "disputed",
+                            kind=evidence.kind.value,
+                            message_id=evidence.message_id.hex(),
+                            producers=[f"0x{each.hex()}" for each in evidence.producers],
+                            reason=evidence.reason,
+                            file=str(file or ""),
+                        )
                 case _ if type(report) in RECORDS:  # a plugin's failures log themselves
                     level, event = RECORDS[type(report)]
                     if log.is_enabled_for(level) and self._tally.admit(event):

@@ -53,6 +53,19 @@ SECTIONS = {
         "messages are not signed). Everything here except subscribe must be the same in every "
         "node that uses the topic."
     ),
+    "relay": (
+        "Relaying blocks in chunks, through clusters. docs/relay.md explains it. Files and folders "
+        "are relative to the folder of the configuration file."
+    ),
+    "relay.params": (
+        "What all nodes of a relay network agree on, beside its channels. The Marlin relay "
+        "document names these constants and gives them no value: every default is a guess."
+    ),
+    "relay.channels.NAME": (
+        "One table for each channel, under a name of your choice: a kind of block, how it is cut "
+        "into chunks, and where the chunks go. Everything here except codec and validator must be "
+        "the same in every node of the channel; a codec must undo what the producer's did."
+    ),
     "plugins.NAME": (
         "One table for each plugin that has settings. They are the plugin's own and are checked "
         "against the type that it declares; `bruit plugins list` shows which are installed."
@@ -353,6 +366,96 @@ FIELDS = {
     ),
     "topics.NAME.max_decoded_size": Field(
         "With a codec: the largest message before it is encoded, and after it is decoded.", "bytes"
+    ),
+    "relay.roles": Field(
+        "What the node does: a producer sends blocks, a member of a cluster passes their chunks "
+        "on, a consumer rebuilds blocks. Empty for no relay."
+    ),
+    "relay.key_file": Field(
+        "File with the secp256k1 key that signs for producer and member: `bruit relay key new` "
+        "makes one. Readable by its owner only (mode 0600). A node with neither role needs none."
+    ),
+    "relay.marketplace": Field("Plugin that says who may produce, and which clusters there are."),
+    "relay.selector": Field("Plugin that chooses the cluster for each chunk of a producer."),
+    "relay.audit": Field(
+        "SQLite file with what the node witnessed, acknowledged, broadcast, disputed and "
+        "delivered. Empty for none; a producer must then not start again within "
+        "relay.params.refresh_interval, as it would not know what stake is in use."
+    ),
+    "relay.retention": Field("How long the audit keeps a row.", "seconds"),
+    "relay.audit_size": Field(
+        "Size of the audit beyond which its oldest rows go, however young.", "bytes"
+    ),
+    "relay.disputes": Field("Folder for evidence: a JSON file for each dispute."),
+    "relay.proofs": Field("Folder for proofs of broadcast: a JSON file for each broadcast."),
+    "relay.params.cluster_options": Field(
+        "NO_OF_CLUSTER_OPTIONS: clusters that a chunk may go through.", "clusters"
+    ),
+    "relay.params.chunks_per_peer": Field(
+        "CHUNKS_PER_PEER: chunks that one peer may have under way with another; further ones are "
+        "dropped.",
+        "chunks",
+    ),
+    "relay.params.chunk_report_limit": Field(
+        "CHUNK_REPORT_LIMIT: the most chunks in one dispute. At least min_chunks of every channel.",
+        "chunks",
+    ),
+    "relay.params.tolerable_latency": Field(
+        "TOLERABLE_LATENCY: an older chunk is a replay and is dropped; one from further in the "
+        "future is not waited for. Clocks must agree better than this.",
+        "seconds",
+    ),
+    "relay.params.stake_per_byte": Field(
+        "STAKE_PER_BYTE: stake that a byte of chunk or attestation occupies.", "tokens"
+    ),
+    "relay.params.refresh_interval": Field(
+        "After which the same stake may back another message. At least tolerable_latency.",
+        "seconds",
+    ),
+    "relay.params.chunk_expiry": Field(
+        "From the first chunk of a message until it is disputed that too few have come.", "seconds"
+    ),
+    "relay.params.acknowledgement_timeout": Field(
+        "Until a chunk that nobody acknowledged is sent through another cluster. Below "
+        "tolerable_latency.",
+        "seconds",
+    ),
+    "relay.channels.NAME.id": Field(
+        "The channel's number, which every chunk carries. No two channels share one."
+    ),
+    "relay.channels.NAME.topic": Field(
+        "The gossipsub topic that brings chunks to consumers. It belongs to this channel alone, "
+        "and needs no table under topics but to set its max_message_size."
+    ),
+    "relay.channels.NAME.min_chunks": Field(
+        "MIN_CHUNKS: any so many chunks give the block back. At most num_chunks.", "chunks"
+    ),
+    "relay.channels.NAME.num_chunks": Field(
+        "NUM_CHUNKS: chunks that a block is cut into.", "chunks"
+    ),
+    "relay.channels.NAME.coding": Field(
+        "The erasure code. systematic is the fastest; ida is Rabin's, as in the document; mod257 "
+        "and mod65537 are the document's arithmetic."
+    ),
+    "relay.channels.NAME.attesting": Field(
+        "What a producer signs. chunk: every chunk, as in the document. merkle: once, the root of "
+        "a tree over all chunks."
+    ),
+    "relay.channels.NAME.max_block": Field(
+        "The largest block, after its codec. A frame with a chunk of it must fit the topic's "
+        "max_message_size.",
+        "bytes",
+    ),
+    "relay.channels.NAME.codec": Field(
+        "Plugin that packs a block before it is cut and unpacks it when rebuilt, such as zstd. "
+        "Empty for none."
+    ),
+    "relay.channels.NAME.validator": Field(
+        "Plugin that judges a block before it is delivered, such as bitcoin. Empty for none: then "
+        "every block that can be rebuilt and has the right hash is delivered."
+    ),
+    "relay.channels.NAME.max_decoded_size": Field(
+        "With a codec: the largest block before it is packed, and after it is unpacked.", "bytes"
     ),
     "plugin_limits.max_failures": Field(
         "Failures in a row of one hook on one topic, after which the plugin is switched off until "

@@ -31,7 +31,12 @@ from bruit.topics.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "BRUIT_"
 # Sections whose keys are names that an operator chooses
-NAMED_TABLES: tuple[KeyPath, ...] = (("topics",), ("plugins",), ("scoring", "topics"))
+NAMED_TABLES: tuple[KeyPath, ...] = (
+    ("topics",),
+    ("plugins",),
+    ("scoring", "topics"),
+    ("relay", "channels"),
+)
 _SHOWN = 80  # characters of a wrong value that an error repeats; guess, one line
 
 
@@ -189,6 +194,12 @@ def _convert(value: object, kind: Any, path: KeyPath) -> Any:  # the type of `ki
         for name in table:
             if name not in kinds:
                 raise ConfigError(dotted((*path, name)), _unknown(name, kinds, path))
+        for field in msgspec.structs.fields(kind):
+            if field.required and field.name not in table:
+                raise ConfigError(
+                    dotted((*path, field.name)),
+                    f"has no default: set it to {describe(kinds[field.name])}",
+                )
         return kind(
             **{name: _convert(item, kinds[name], (*path, name)) for name, item in table.items()}
         )
@@ -229,12 +240,16 @@ def describe(kind: Any) -> str:
             return "true or false"
         case msgspec.inspect.IntType(ge=low, le=high):
             return f"a whole number{_bounds(low, high)}"
+        case msgspec.inspect.FloatType(gt=float() | int() as low, le=float() | int() as high):
+            return f"a number above {low:,}, up to {high:,}"
         case msgspec.inspect.FloatType(ge=low, le=high):
             return f"a number{_bounds(low, high)}"
         case msgspec.inspect.StrType(min_length=least):
             return "a text that is not empty" if least else "a text"
         case msgspec.inspect.EnumType(cls=enum):
             return _choice([member.value for member in enum])
+        case msgspec.inspect.VarTupleType(item_type=msgspec.inspect.LiteralType(values=values)):
+            return "a list of " + ", ".join(write_value(value) for value in values)
         case msgspec.inspect.VarTupleType():
             return "a list of texts"
         case msgspec.inspect.DictType():

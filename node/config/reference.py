@@ -8,6 +8,7 @@ import msgspec
 
 from bruit.node.config.fields import FIELDS, SECTIONS, Field
 from bruit.node.config.load import ENVIRONMENT_PREFIX, describe
+from bruit.node.config.relay import ChannelConfig
 from bruit.node.config.schema import NodeConfig, TopicConfig
 from bruit.node.config.toml import write_value
 
@@ -16,6 +17,12 @@ _EXAMPLE_NAMES = {
     "scoring.topics.NAME": 'scoring.topics."/lux/mainnet/relay/blocks/proposed"',
     "topics.NAME": 'topics."/lux/mainnet/relay/blocks/proposed"',
     "plugins.NAME": "plugins.bitcoin",
+    "relay.channels.NAME": "relay.channels.bitcoin",
+}
+# Tables under names of an operator's choice; what has no default in them has an example here
+_NAMED_EXAMPLES: dict[str, msgspec.Struct] = {
+    "topics.NAME": TopicConfig(),
+    "relay.channels.NAME": ChannelConfig(id=1, topic="/marlin/bitcoin/blocks"),
 }
 
 _FILE_HEAD = """\
@@ -60,7 +67,8 @@ class Setting(msgspec.Struct, frozen=True):
 
     name: str
     kind: str  # what values it takes, in words
-    default: str  # as TOML
+    default: str  # as TOML; an example where ``required``
+    required: bool
     variable: str  # of the environment, empty where there is none
     field: Field
 
@@ -73,19 +81,22 @@ def settings(section: str) -> list[Setting]:
     """
     if section in {"plugins.NAME", "scoring.topics.NAME"}:
         return []
+    named = section in _NAMED_EXAMPLES
     table: Any = NodeConfig()  # becomes the struct of the section, with its defaults
-    if section == "topics.NAME":
-        table = TopicConfig()
+    if named:
+        table = _NAMED_EXAMPLES[section]
     else:
         for name in section.split("."):
             table = getattr(table, name)
+    required = {field.name for field in msgspec.structs.fields(table) if field.required}
     prefix = f"{ENVIRONMENT_PREFIX}{section}.".upper().replace(".", "__")
     return [
         Setting(
             name,
             describe(kind),
             write_value(getattr(table, name)),
-            "" if section == "topics.NAME" else f"{prefix}{name.upper()}",
+            name in required,
+            "" if named else f"{prefix}{name.upper()}",
             FIELDS[f"{section}.{name}"],
         )
         for name, kind in get_type_hints(type(table), include_extras=True).items()
@@ -106,6 +117,8 @@ def config_template() -> str:
 
 def _entry(setting: Setting) -> str:
     facts = f"Type: {_kind(setting)}."
+    if setting.required:
+        facts += " It has no default."
     if setting.variable:
         facts += f" Environment: {setting.variable}"
     default = f"# {setting.name} = {setting.default}"
@@ -131,7 +144,8 @@ def _page_sections() -> Iterator[str]:
         title = section.replace("NAME", '"NAME"') if section.endswith("topics.NAME") else section
         yield f"## `[{title}]`\n\n{textwrap.fill(doc, 98)}\n"
         for setting in settings(section):
-            facts = [_kind(setting), f"default `{setting.default}`"]
+            given = "no default, such as" if setting.required else "default"
+            facts = [_kind(setting), f"{given} `{setting.default}`"]
             if setting.variable:
                 facts.append(f"`{setting.variable}`")
             yield f"- **`{setting.name}`** ({'; '.join(facts)})  \n  {setting.field.doc}"

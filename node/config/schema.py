@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 import multiaddr
 
+from bruit.node.config.relay import RelayConfig
 from bruit.node.config.scoring import ScoringConfig
 from bruit.node.config.toml import dotted
 from bruit.node.gossip.params import GossipParams, RouterConfig, TopicParams
@@ -117,6 +118,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     scoring: ScoringConfig = ScoringConfig()
     gater: GaterConfig = GaterConfig()
     topics: dict[str, TopicConfig] = {}
+    relay: RelayConfig = RelayConfig()
     plugins: dict[str, Table] = {}
     plugin_limits: PluginLimits = PluginLimits()
     control: ControlConfig = ControlConfig()
@@ -126,12 +128,20 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def check(self) -> None:
         """Raise ConfigError at the first value that contradicts another or cannot work."""
         self.gossip.params().check("gossip")
-        TopicFilter(self.gossip.topic_filter)
+        topic_filter = TopicFilter(self.gossip.topic_filter)
         self.gater.check("gater")
         self.scoring.check()
         self._check_network()
         for name, topic in self.topics.items():
             self._check_topic(name, topic)
+        self.relay.check(self.topics)
+        for name, channel in self.relay.channels.items() if self.relay.roles else ():
+            if not topic_filter.allows(channel.topic):
+                raise ConfigError(
+                    "gossip.topic_filter",
+                    f'"{channel.topic}", the topic of {dotted(("relay", "channels", name))}, is '
+                    "not among them: add it",
+                )
 
     def _check_network(self) -> None:
         network = self.network
@@ -199,7 +209,8 @@ def router_config(config: NodeConfig) -> RouterConfig:
                 validated=bool(topic.plugins),
             )
             for name, topic in config.topics.items()
-        },
+        }
+        | config.relay.topic_params(config.topics),
         default_topic=TopicParams(message_id=default_id),
         gater=config.gater if config.gater.enabled else None,
         topic_filter=config.gossip.topic_filter,

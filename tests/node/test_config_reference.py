@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bruit.node.config import NodeConfig, TopicConfig, load_config
+from bruit.node.config import ChannelConfig, NodeConfig, RelayConfig, TopicConfig, load_config
 from bruit.node.config.fields import FIELDS, SECTIONS
 from bruit.node.config.load import leaves
 from bruit.node.config.reference import Setting, config_page, config_template, settings
@@ -15,7 +15,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
 def test_every_setting_is_described_and_no_description_is_left_over() -> None:
-    everything = NodeConfig(topics={"NAME": TopicConfig()})
+    channel = ChannelConfig(id=1, topic="/a")
+    everything = NodeConfig(
+        topics={"NAME": TopicConfig()}, relay=RelayConfig(channels={"NAME": channel})
+    )
     assert {path for path, _ in leaves(everything)} == set(FIELDS)
     described = {f"{section}.{row.name}" for section in SECTIONS for row in settings(section)}
     assert described == set(FIELDS)
@@ -40,7 +43,10 @@ def test_the_commented_file_gives_the_defaults_when_every_setting_is_taken_in(
     assert all(origin.startswith("file ") for origin in loaded.origins.values())
     (topic,) = loaded.config.topics.values()
     assert topic == TopicConfig()
-    assert loaded.config == NodeConfig(topics=loaded.config.topics)
+    (channel,) = loaded.config.relay.channels.values()
+    assert channel == ChannelConfig(id=channel.id, topic=channel.topic)
+    relay = RelayConfig(channels=loaded.config.relay.channels)
+    assert loaded.config == NodeConfig(topics=loaded.config.topics, relay=relay)
 
 
 @pytest.mark.parametrize(
