@@ -62,7 +62,11 @@ class Bans(msgspec.Struct, tag_field="do", tag="bans", forbid_unknown_fields=Tru
     """Those in force: a list of objects with the fields of `bruit.scoring.bans.Ban`."""
 
 
-Request = Peers | Scores | Explain | SetTopicParams | Ban | Unban | Bans
+class RelayStatus(msgspec.Struct, tag_field="do", tag="relay.status", forbid_unknown_fields=True):
+    """What the node does for the relay: the fields of `bruit.node.relay_status.RelayStatus`."""
+
+
+Request = Peers | Scores | Explain | SetTopicParams | Ban | Unban | Bans | RelayStatus
 
 _decoder = msgspec.json.Decoder(Request)
 
@@ -91,6 +95,10 @@ async def answer(node: Node, line: bytes) -> object:
             return await node.unban(target)
         case Bans():
             return node.bans()
+        case RelayStatus():
+            if node.relay is None:
+                raise LocalError("this node has no part in the relay: set relay.roles")
+            return node.relay.status()
         case _:
             assert_never(request)
 

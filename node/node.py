@@ -4,7 +4,12 @@ import os
 import random
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +46,7 @@ from bruit.node.net.host import (
 )
 from bruit.node.net.link import Traffic
 from bruit.node.net.verifiers import Verifiers, shared_verifiers
+from bruit.node.relaying import Relay, Surroundings
 from bruit.node.reports import (
     ConnectionRefused,
     DialFailed,
@@ -78,7 +84,8 @@ class Node:
 
     ``directory`` is where the node's files are: bans, control socket, exported
     scores. It is the folder of the TOML file; a node that is given neither keeps
-    no files, and its bans end with it.
+    no files, and its bans end with it. ``relay_key`` is what it signs for the block
+    relay with, instead of ``relay.key_file`` in that folder.
 
     Raises ConfigError or LocalError before anything is started.
     """
@@ -90,6 +97,7 @@ class Node:
         *,
         plugins: Mapping[str, type] = {},
         directory: Path | None = None,
+        relay_key: PrivateKey | None = None,
     ) -> None:
         if not isinstance(config, NodeConfig):
             loaded = load_config(Path(config), os.environ, ())
@@ -113,6 +121,19 @@ class Node:
             for name, topic in config.topics.items()
             if topic.plugins
         }
+        self._feed = ReportFeed()
+        self.relay = (  # the node's part in the block relay, where it has a role
+            Relay(
+                config.relay,
+                self._registry,
+                relay_key,
+                directory,
+                self._feed.tell,
+                self._tell_plugin_failures,
+            )
+            if config.relay.roles
+            else None
+        )
         self._app_scorer = self._registry.app_scorer(
             config.scoring.app_scores, "scoring.app_scores"
         )
@@ -120,7 +141,6 @@ class Node:
         self._thresholds, self._score_params = scoring_of(config)
         self._subscriptions: dict[str, dict[Subscription, None]] = {}
         self._lost = 0
-        self._feed = ReportFeed()
         self._changed = trio.lowlevel.ParkingLot()  # whoever waits for peers
         self._host: IHost | None = None
         self._driver: Driver | None = None
@@ -179,7 +199,10 @@ class Node:
         self._scores = PeerScores(self._score_params, self._thresholds)
         self._app_scores = AppScores(self._app_scorer, self._on_app_scores)
         self._joined.clear()
-        router = Router(self._router_config, self.peer_id, rng, self._scores, self._thresholds)
+        routing = self._router_config
+        if self.relay is not None:
+            routing = self.relay.announced(routing)
+        router = Router(routing, self.peer_id, rng, self._scores, self._thresholds)
         dialer = Dialer(host, rng, self._on_dial_failure)
         driver = Driver(
             host,
@@ -215,7 +238,7 @@ class Node:
                         driver.feed(Subscribe(name))
                 self._dial_configured(driver, dialer)
                 try:
-                    async with self._looked_after():
+                    async with self._relaying(), self._looked_after():
                         yield
                 finally:
                     with trio.CancelScope(shield=True):
@@ -252,6 +275,15 @@ class Node:
                     await stack.enter_async_context(control_socket(socket, partial(answer, self)))
             yield
             nursery.cancel_scope.cancel()
+
+    def _relaying(self) -> AbstractAsyncContextManager[None]:
+        """The relay at work, where there is one."""
+        if self.relay is None:
+            return nullcontext()
+        driver, host = self._started_driver(), self._started_host()
+        assert self._dialer is not None  # set and cleared together with the host
+        around = Surroundings(host, self._dialer, driver, self._write, self.scores, self._blame)
+        return self.relay.running(around, self._config.shutdown.grace)
 
     def _dial_configured(self, driver: Driver, dialer: Dialer) -> None:
         network = self._config.network
@@ -531,6 +563,9 @@ class Node:
     def _hang_up(self, driver: Driver, peer: PeerId, reason: str) -> None:
         self._feed.tell(Disconnect(peer, reason))
         driver.streams.disconnect(peer)
+
+    def _blame(self, peer: PeerId, reason: str) -> None:
+        self._scores.misbehaved(peer, 1, reason, trio.current_time())
 
     def _on_dial_failure(self, peer: PeerId, reason: str) -> None:
         self._feed.tell(DialFailed(peer, reason))

@@ -3,12 +3,15 @@
 The router's `ThresholdCrossed` is told as a `ScoreCrossed`, with the reason.
 """
 
+from pathlib import Path
 from weakref import WeakSet
 
 import msgspec
 import trio
 
 from bruit.node.gossip.actions import Report
+from bruit.node.relay.actions import BlockUndecided
+from bruit.node.relay.evidence import Evidence
 from bruit.plugins.containment import PluginEvent
 from bruit.scoring.explanation import Explanation
 from bruit.topics.keys import PeerId
@@ -45,13 +48,29 @@ class ScoreCrossed(msgspec.Struct, frozen=True):
     explanation: Explanation  # of the score as it is now
 
 
+class Disputed(msgspec.Struct, frozen=True):
+    """The relay found somebody who broke its rules."""
+
+    evidence: Evidence  # without its exhibits where there is a file, which has them
+    file: Path | None = None  # where the evidence is; None where it is written nowhere
+
+
 class ReportsLost(msgspec.Struct, frozen=True):
     """The listener was too slow: so many reports before the next one are missing."""
 
     count: int
 
 
-NodeReport = Report | DialFailed | ConnectionRefused | PluginFailed | ScoreCrossed | ReportsLost
+NodeReport = (
+    Report
+    | DialFailed
+    | ConnectionRefused
+    | PluginFailed
+    | ScoreCrossed
+    | Disputed
+    | BlockUndecided
+    | ReportsLost
+)
 
 
 class Reports:

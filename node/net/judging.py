@@ -5,7 +5,7 @@ Signatures are checked in batches, in processes of their own where that pays
 (`verifiers`), and answered in the order in which they came; while too much is
 under way, whoever reads waits. Validators run one at a time per topic, in
 threads; a slow topic keeps only its own messages waiting. How many wait there is
-the router's bound.
+the router's bound. A topic may have a judge instead (`entrust`), which answers in its own time.
 """
 
 import math
@@ -51,6 +51,7 @@ class Judging:
         self._answered.set()
         self._nursery: trio.Nursery | None = None
         self._queues: dict[str, trio.MemorySendChannel[Validate]] = {}
+        self._entrusted: dict[str, Callable[[Validate], None]] = {}
         # Plugins are promised one call at a time per topic, whoever asks.
         self._turns = {topic: trio.Lock() for topic in pipelines}
 
@@ -107,8 +108,16 @@ class Judging:
         tickets = [action.ticket for action in batch]
         self._feed(SignaturesChecked(tuple(zip(tickets, results, strict=True))))
 
+    def entrust(self, topic: str, judge: Callable[[Validate], None]) -> None:
+        """Leave a topic's messages to ``judge``: it feeds a Validated for each, in any order."""
+        self._entrusted[topic] = judge
+
     def validate(self, action: Validate) -> None:
         """Queue a message for its topic's validators."""
+        judge = self._entrusted.get(action.message.topic)
+        if judge is not None:
+            judge(action)
+            return
         queue = self._queues.get(action.message.topic)
         if queue is None:  # the node is stopping: nobody judges any more
             self._feed(Validated(action.ticket, ignore("the node is stopping")))

@@ -132,6 +132,10 @@ class Streams(INotifee):
         self._nursery.start_soon(self._serve, link, peer_id)
         return link
 
+    def admits(self, peer_id: ID) -> bool:
+        """Whether a peer may speak with us over any protocol. Hangs up on it where it may not."""
+        return self._link(peer_id) is not None
+
     def disconnect(self, peer: PeerId) -> None:
         """Close the connection to a peer, if there is one."""
         link = self.links.get(peer)

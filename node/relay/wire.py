@@ -132,8 +132,9 @@ def decode_acknowledgement(data: bytes | memoryview) -> Acknowledgement:
             f"{len(data)} bytes are no acknowledgement: it has {ACKNOWLEDGEMENT_SIZE}"
         )
     head = _ACKNOWLEDGED.size
-    signed = _ACKNOWLEDGED.unpack(data[:head])
-    return Acknowledgement(*signed, signature=bytes(data[head:]))
+    message_id, chunk, cluster, timestamp, producer = _ACKNOWLEDGED.unpack(data[:head])
+    signature = bytes(data[head:])
+    return Acknowledgement(message_id, chunk, cluster, timestamp, producer, signature)
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

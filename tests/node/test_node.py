@@ -362,6 +362,12 @@ async def test_statistics_are_a_snapshot_of_traffic_peers_and_plugins() -> None:
             assert after.stream_faults == {}
             assert {status.name: status.state for status in after.plugins} == {
                 "bitcoin": "active",
+                "cheapest-selector": "active",
+                "marketplace-file": "not loaded",  # it needs a file
+                "mixed-selector": "active",
+                "qos-selector": "active",
+                "random-selector": "active",
+                "reputation-selector": "not loaded",  # so does it
                 "stake": "active",
                 "zstd": "active",
             }
