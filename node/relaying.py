@@ -19,6 +19,7 @@ from libp2p.abc import IHost
 from bruit.node.audit import Audit, AuditReport
 from bruit.node.auditing import Auditing
 from bruit.node.config.relay import RelayConfig
+from bruit.node.config.toml import dotted
 from bruit.node.gossip.events import Subscribe
 from bruit.node.gossip.params import Announced, RouterConfig
 from bruit.node.identity import load_key_file
@@ -104,8 +105,9 @@ class Relay:
                     codec=channel.codec,
                     validator=channel.validator,
                     max_size=channel.max_decoded_size,
+                    path=dotted(("relay", "channels", name)),
                 )
-                for channel in config.channels.values()
+                for name, channel in config.channels.items()
             },
             validators={
                 channel.id: channel.validator or channel.codec
@@ -411,6 +413,6 @@ def _secret(config: RelayConfig, key: PrivateKey | None, files: Path | None) -> 
     if key is None or key.kind is not KeyType.SECP256K1:
         raise LocalError(
             "a producer or member of the relay signs with a secp256k1 key of its own: make one "
-            f"with `bruit keys new {config.key_file} --key-type secp256k1`"
+            f"with `bruit relay key new {config.key_file}`"
         )
     return key.secret

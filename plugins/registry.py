@@ -153,22 +153,28 @@ class PluginRegistry:
         return drained
 
     def topic_pipeline(
-        self, topic: str, *, codec: str = "", validator: str = "", max_size: int
+        self,
+        topic: str,
+        *,
+        codec: str = "",
+        validator: str = "",
+        max_size: int,
+        path: str = "",
     ) -> TopicPipeline:
         """The pipeline of ``topic``; asking again gives the same one.
 
         ``codec`` and ``validator`` are plugin names, empty for none; ``max_size``
         is in bytes, of data before encoding. Raises ConfigError when a name is
-        unknown or its plugin is not loaded or has not the hooks.
+        unknown or its plugin is not loaded or has not the hooks; ``path`` is the
+        table that it points to, by default the topic's.
         """
+        path = path or f'topics."{topic}"'
         key = (topic, codec, validator, max_size)
         if key in self._pipelines:
             return self._pipelines[key]
         pre_process = post_process = validate = None
         if codec:
-            plugin = self._find(
-                codec, ("pre_process", "post_process"), f'topics."{topic}".codec', "codec"
-            )
+            plugin = self._find(codec, ("pre_process", "post_process"), f"{path}.codec", "codec")
             pre_process = ContainedHook(
                 plugin.containment,
                 "pre_process",
@@ -184,9 +190,7 @@ class PluginRegistry:
                 allowed=RemoteError,
             )
         if validator:
-            plugin = self._find(
-                validator, ("validate",), f'topics."{topic}".validator', "validator"
-            )
+            plugin = self._find(validator, ("validate",), f"{path}.validator", "validator")
             function = plugin.functions["validate"]
             validate = ContainedHook(
                 plugin.containment,

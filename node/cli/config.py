@@ -66,6 +66,7 @@ def check(config_file: Path | None, assignments: tuple[str, ...]) -> None:
     from bruit.node.cli.process import load_key
     from bruit.node.cli.relay_key import relay_address
     from bruit.node.config import located
+    from bruit.node.config.toml import dotted
     from bruit.plugins.registry import PluginRegistry
     from bruit.topics.errors import ConfigError, LocalError
     from bruit.topics.keys import peer_id_text
@@ -87,12 +88,13 @@ def check(config_file: Path | None, assignments: tuple[str, ...]) -> None:
         if settings.relay.roles:
             registry.marketplace(settings.relay.marketplace, "relay.marketplace")
             registry.selector(settings.relay.selector, "relay.selector")
-            for channel in settings.relay.channels.values():
+            for name, channel in settings.relay.channels.items():
                 registry.topic_pipeline(
                     channel.topic,
                     codec=channel.codec,
                     validator=channel.validator,
                     max_size=channel.max_decoded_size,
+                    path=dotted(("relay", "channels", name)),
                 )
     except ConfigError as error:
         raise located(error, loaded.origins) from None

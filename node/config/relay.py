@@ -12,10 +12,8 @@ import msgspec
 
 from bruit.node.config.toml import dotted
 from bruit.node.gossip.params import TopicParams
-from bruit.node.relay.merkle import merkle_depth
-from bruit.node.relay.params import Attesting, ChannelParams, RelayParams
+from bruit.node.relay.params import ChannelParams, RelayParams
 from bruit.node.relay.wants import chunk_name
-from bruit.node.relay.wire import ATTESTATION_SIZE, HASH_SIZE, WITNESS_SIZE
 from bruit.topics.errors import ConfigError, LocalError
 from bruit.topics.names import check_topic
 
@@ -154,10 +152,8 @@ class RelayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
 
-def max_frame(channel: ChannelParams) -> int:
-    """Bytes of the longest frame on the channel's topic."""
-    depth = merkle_depth(channel.num_chunks) if channel.attesting is Attesting.MERKLE else 0
-    return ATTESTATION_SIZE + WITNESS_SIZE + depth * HASH_SIZE + channel.max_chunk()
+# Bytes of a message beside its frame: author, signature, sequence number, topic. Guess, with room.
+WRAPPING = 1024
 
 
 def _size_limit(topic: str, topics: Mapping[str, "TopicConfig"]) -> int:
@@ -178,11 +174,11 @@ def _check_channel(path: str, channel: ChannelConfig, topics: Mapping[str, "Topi
     table = dotted(("topics", channel.topic))
     if channel.topic in topics:
         _check_topic(path, table, topics[channel.topic])
-    longest, limit = max_frame(channel), _size_limit(channel.topic, topics)
+    longest, limit = channel.max_frame() + WRAPPING, _size_limit(channel.topic, topics)
     if longest > limit:
         raise ConfigError(
             f"{path}.max_block",
-            f"{channel.max_block:,} in {channel.min_chunks} chunks makes frames of up to "
+            f"{channel.max_block:,} in {channel.min_chunks} chunks makes messages of up to "
             f"{longest:,} bytes, but {channel.topic} takes {limit:,}: raise min_chunks, lower "
             f"max_block, or raise {table}.max_message_size",
         )

@@ -43,10 +43,9 @@ from bruit.node.relay.events import (
 )
 from bruit.node.relay.evidence import Evidence, Exhibit, Kind, exhibit_of, plain
 from bruit.node.relay.gathering import RECORD, Broadcast, Gathering, Key, Placed, Pool, State
-from bruit.node.relay.merkle import merkle_depth
-from bruit.node.relay.params import Attesting, ChannelParams, RelayParams
+from bruit.node.relay.params import ChannelParams, RelayParams
 from bruit.node.relay.recent import Recent
-from bruit.node.relay.signing import CheckedChunk
+from bruit.node.relay.signing import CheckedChunk, well_formed
 from bruit.node.relay.stake_watch import StakeWatch, Told, stake_evidence
 from bruit.node.relay.wants import ChunkWants, group_of
 from bruit.node.relay.wire import (
@@ -55,10 +54,9 @@ from bruit.node.relay.wire import (
     WHOLE,
     Attestation,
     decode_attestation,
-    decode_frame,
 )
 from bruit.plugins.marketplace import Marketplace
-from bruit.topics.errors import LocalError, RemoteError
+from bruit.topics.errors import LocalError
 from bruit.topics.keys import PeerId, peer_id_text
 from bruit.topics.validation import ACCEPTED, Verdict, ignore, reject
 
@@ -179,7 +177,7 @@ class Consumer:
             self._drop(event.ticket, event.peer, event.channel, drops.UNKNOWN_CHANNEL, blame=False)
             return
         attestation = _attestation_of(event.frame)
-        if attestation is None or not _well_formed(event.frame, channel):
+        if attestation is None or not well_formed(event.frame, channel, witnessed=True):
             self._drop(event.ticket, event.peer, channel.id, drops.MALFORMED, blame=True)
             self._tell_wants(channel.id, attestation)
             return
@@ -258,15 +256,6 @@ class Consumer:
             return drops.UNKNOWN_PRODUCER, False
         if market.producer(checked.producer) is None:
             return drops.UNKNOWN_PRODUCER, not market.was_producer(checked.producer, now)
-        if market.cluster_of(checked.member) is None:
-            if market.was_member(checked.member, now):
-                return drops.FALSE_WITNESS, False
-            reason = (
-                f"{checked.member.hex()}, a member of no cluster, witnessed a chunk that came from "
-                f"peer {peer_id_text(checking.peer)}"
-            )
-            self._testify(Kind.FALSE_WITNESS, reason, checking, checked, now)
-            return drops.FALSE_WITNESS, True
         age = now - checked.attested.timestamp
         if age > self._params.tolerable_latency:
             reason = (
@@ -277,6 +266,16 @@ class Consumer:
             return drops.REPLAYED, False
         if age < -self._params.tolerable_latency:
             return drops.TOO_FAR_AHEAD, False
+        # After the age: who has witnessed an old chunk may have been a member then.
+        if market.cluster_of(checked.member) is None:
+            if market.was_member(checked.member, now):
+                return drops.FALSE_WITNESS, False
+            reason = (
+                f"{checked.member.hex()}, a member of no cluster, witnessed a chunk that came from "
+                f"peer {peer_id_text(checking.peer)}"
+            )
+            self._testify(Kind.FALSE_WITNESS, reason, checking, checked, now)
+            return drops.FALSE_WITNESS, True
         return None
 
     def _testify(
@@ -532,18 +531,6 @@ def _attestation_of(frame: bytes) -> Attestation | None:
     if len(frame) < ATTESTATION_SIZE:
         return None
     return decode_attestation(frame[:ATTESTATION_SIZE])
-
-
-def _well_formed(frame: bytes, channel: ChannelParams) -> bool:
-    """What can be told without a signature: a fraction of what verifying one costs."""
-    merkle = channel.attesting is Attesting.MERKLE
-    depth = merkle_depth(channel.num_chunks) if merkle else 0
-    try:
-        parts = decode_frame(frame, witnessed=True, depth=depth, max_chunk=channel.max_chunk())
-    except RemoteError:
-        return False
-    attestation = parts.attestation
-    return attestation.channel == channel.id and attestation.chunk < channel.num_chunks
 
 
 def _producers(work: _Work) -> tuple[bytes, ...]:

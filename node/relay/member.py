@@ -46,11 +46,10 @@ from bruit.node.relay.events import (
 )
 from bruit.node.relay.evidence import Evidence, Exhibit, Kind
 from bruit.node.relay.keccak import keccak256
-from bruit.node.relay.merkle import merkle_depth
-from bruit.node.relay.params import Attesting, ChannelParams, RelayParams
-from bruit.node.relay.signing import CheckedChunk
+from bruit.node.relay.params import ChannelParams, RelayParams
+from bruit.node.relay.signing import CheckedChunk, well_formed
 from bruit.node.relay.stake_watch import StakeWatch, Told, stake_evidence
-from bruit.node.relay.wire import Acknowledgement, Attested, channel_of, decode_frame
+from bruit.node.relay.wire import Acknowledgement, Attested, channel_of
 from bruit.plugins.marketplace import Cluster, Marketplace, Producer
 from bruit.plugins.marketplace import Member as MarketMember
 from bruit.topics.errors import RemoteError
@@ -132,6 +131,9 @@ class _Roster:
 
     def was_producer(self, address: bytes, now: float) -> bool:
         return any(past.producer(address) is not None for _, past in self.recent(now))
+
+    def was_member(self, address: bytes, now: float) -> bool:
+        return any(past.cluster_of(address) is not None for _, past in self.recent(now))
 
     def was_ours(self, member: bytes, now: float) -> bool:
         """Whether ``member`` was in what is or was our cluster, shortly before."""
@@ -236,7 +238,7 @@ class Member:
         if channel is None:
             self._drop(peer, number, drops.UNKNOWN_CHANNEL, blame=False)
             return
-        if not _well_formed(frame, channel, witnessed=not submitted):
+        if not well_formed(frame, channel, witnessed=not submitted):
             self._drop(peer, number, drops.MALFORMED, blame=True)
             return
         chunk = _UnderWay(peer, channel, frame, submitted, now)
@@ -274,9 +276,11 @@ class Member:
             blame = not self._roster.was_producer(checked.producer, now)
             self._refuse(chunk, drops.UNKNOWN_PRODUCER, blame=blame)
             return
+        if self._is_replay(chunk, checked, now):
+            return  # before its witness: who signed for an old chunk may have been a member then
         if not chunk.submitted and not self._rightly_witnessed(chunk, checked, now):
             return
-        if not self._in_time(chunk, checked, now):
+        if not self._is_due(chunk, checked, now):
             return
         key = key_of(checked)
         seen = self._seen.get(key)
@@ -299,28 +303,32 @@ class Member:
         if cluster is not None:
             self._refuse(chunk, drops.WRONG_CLUSTER, blame=not lately)
             return False
-        if not lately:
+        if not self._roster.was_member(checked.member, now):
             reason = f"{checked.member.hex()} witnessed a chunk and is no cluster's member"
             self._testify(Kind.FALSE_WITNESS, reason, chunk, checked, now)
         self._refuse(chunk, drops.FALSE_WITNESS, blame=not lately)
         return False
 
-    def _in_time(self, chunk: _UnderWay, checked: CheckedChunk, now: float) -> bool:
-        """Whether a chunk is neither old nor early; an early one is held, where it can be."""
+    def _is_replay(self, chunk: _UnderWay, checked: CheckedChunk, now: float) -> bool:
         latency, timestamp = self._params.tolerable_latency, checked.attested.timestamp
-        if now - timestamp > latency:
-            # Judged by when it came: that we took long to check it is nobody else's fault.
-            age = chunk.received_at - timestamp
-            late = age > latency + SLACK
-            if late:
-                reason = (
-                    f"peer {peer_id_text(chunk.peer)} sent a chunk {age:.1f} s after its "
-                    f"timestamp, by this node's clock; {latency:g} s are tolerable"
-                )
-                self._testify(Kind.REPLAY, reason, chunk, checked, now)
-            self._refuse(chunk, drops.REPLAYED, blame=late)
+        if now - timestamp <= latency:
             return False
-        if timestamp - now > latency:
+        # Judged by when it came: that we took long to check it is nobody else's fault.
+        age = chunk.received_at - timestamp
+        late = age > latency + SLACK
+        if late:
+            reason = (
+                f"peer {peer_id_text(chunk.peer)} sent a chunk {age:.1f} s after its "
+                f"timestamp, by this node's clock; {latency:g} s are tolerable"
+            )
+            self._testify(Kind.REPLAY, reason, chunk, checked, now)
+        self._refuse(chunk, drops.REPLAYED, blame=late)
+        return True
+
+    def _is_due(self, chunk: _UnderWay, checked: CheckedChunk, now: float) -> bool:
+        """Whether the time of a chunk has come; where not, it is held if it can be."""
+        timestamp = checked.attested.timestamp
+        if timestamp - now > self._params.tolerable_latency:
             self._refuse(chunk, drops.TOO_FAR_AHEAD, blame=True)
             return False
         if timestamp > now:
@@ -526,17 +534,6 @@ class Member:
 
     def _drop(self, peer: PeerId, channel: int, reason: str, *, blame: bool) -> None:
         self._actions.append(ChunkDropped(peer, channel, reason, blame))
-
-
-def _well_formed(frame: bytes, channel: ChannelParams, *, witnessed: bool) -> bool:
-    """Whether a frame has the form that the channel asks for; signatures apart."""
-    merkle = channel.attesting is Attesting.MERKLE
-    depth = merkle_depth(channel.num_chunks) if merkle else 0
-    try:
-        split = decode_frame(frame, witnessed=witnessed, depth=depth, max_chunk=channel.max_chunk())
-    except RemoteError:
-        return False
-    return split.attestation.chunk < channel.num_chunks
 
 
 def _less(counts: dict[bytes, int], key: bytes) -> None:

@@ -11,6 +11,8 @@ from typing import Annotated
 import msgspec
 
 from bruit.node.relay.coding.code import Code, Coding
+from bruit.node.relay.merkle import merkle_depth
+from bruit.node.relay.wire import ATTESTATION_SIZE, HASH_SIZE, WITNESS_SIZE
 from bruit.topics.errors import ConfigError, LocalError
 
 MAX_CHANNEL = 0xFFFF  # Marlin, §Attestation: 2 bytes
@@ -42,6 +44,13 @@ class ChannelParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             self.code()
         except LocalError as problem:
             raise ConfigError(f"{path}.num_chunks", str(problem)) from None
+        merkle = self.attesting is Attesting.MERKLE
+        if merkle and self.coding in (Coding.MOD257, Coding.MOD65537):
+            raise ConfigError(
+                f"{path}.attesting",
+                f'"merkle" attests one length for all chunks, and coding "{self.coding.value}" '
+                'makes chunks of several: set it to "chunk", or coding to "systematic" or "ida"',
+            )
 
     def code(self) -> Code:
         """The erasure code of the channel. Raises LocalError for impossible numbers."""
@@ -50,6 +59,15 @@ class ChannelParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def max_chunk(self) -> int:
         """Bytes of the longest chunk that the channel allows."""
         return self.code().max_chunk_length(self.max_block)
+
+    def proof_depth(self) -> int:
+        """Hashes of the Merkle proof that stands before each chunk."""
+        return merkle_depth(self.num_chunks) if self.attesting is Attesting.MERKLE else 0
+
+    def max_frame(self) -> int:
+        """Bytes of the longest frame, its witness included."""
+        proof = self.proof_depth() * HASH_SIZE
+        return ATTESTATION_SIZE + WITNESS_SIZE + proof + self.max_chunk()
 
 
 @functools.lru_cache(64)  # guess: more channels than a node has

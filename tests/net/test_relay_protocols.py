@@ -2,7 +2,7 @@
 
 import pytest
 
-from bruit.node.net.relay.protocols import MIN_FRAME, max_frame, timestamp_of
+from bruit.node.net.relay.protocols import MIN_FRAME, timestamp_of
 from bruit.node.relay.coding.code import Coding
 from bruit.node.relay.params import Attesting, ChannelParams
 from bruit.node.relay.wire import Attestation, Frame
@@ -29,9 +29,9 @@ def test_the_longest_frame_is_that_of_the_largest_block(
     for fill in (b"\x00", b"\xff"):
         for chunk in channel.code().encode(fill * 1000):
             frame = Frame(ATTESTATION, bytes(65), (bytes(32),) * hashes, bytes(chunk)).encode()
-            assert len(frame) <= max_frame(channel)
+            assert len(frame) <= channel.max_frame()
     if coding is Coding.SYSTEMATIC:  # the others may need more for other bytes
-        assert len(frame) == max_frame(channel)
+        assert len(frame) == channel.max_frame()
 
 
 def test_the_shortest_frame_is_an_attestation_and_a_byte() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from bruit.node.config import ChannelConfig, NodeConfig, RelayConfig, load_config, router_config
 from bruit.node.config.load import leaves
-from bruit.node.config.relay import max_frame
 from bruit.node.relay.coding.code import Coding
 from bruit.node.relay.params import Attesting, ChannelParams, RelayParams
 from bruit.node.relay.wants import chunk_name
@@ -237,4 +236,4 @@ def test_the_longest_frame_is_that_of_the_largest_block(attesting: Attesting) ->
     )
     chunk = len(params.code().encode(bytes(10_000))[0])
     proof = 3 * 32 if attesting is Attesting.MERKLE else 0  # six leaves: a tree of three levels
-    assert max_frame(params) == 81 + 65 + proof + chunk  # Marlin, §Attestation and §Witness
+    assert params.max_frame() == 81 + 65 + proof + chunk  # Marlin, §Attestation and §Witness

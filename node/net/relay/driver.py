@@ -24,7 +24,7 @@ from bruit.node.gossip.events import Validated
 from bruit.node.net.dialer import Dialer
 from bruit.node.net.relay.clock import UnixClock
 from bruit.node.net.relay.jobs import LARGE, Job, Jobs
-from bruit.node.net.relay.protocols import RelayProtocol, max_frame, timestamp_of
+from bruit.node.net.relay.protocols import RelayProtocol, timestamp_of
 from bruit.node.net.relay.streams import RelayStreams
 from bruit.node.relay.actions import (
     BlockUndecided,
@@ -157,7 +157,7 @@ class RelayDriver:
             dialer,
             admit,
             self.jobs.room,
-            max((max_frame(each) for each in channels.params.values()), default=0),
+            max((each.max_frame() for each in channels.params.values()), default=0),
             self._on_frame,
             self._on_receipt,
             self._on_lost,

@@ -6,9 +6,7 @@ stream of submissions the other end answers with acknowledgements; on the other 
 
 from enum import Enum
 
-from bruit.node.relay.merkle import merkle_depth
-from bruit.node.relay.params import Attesting, ChannelParams
-from bruit.node.relay.wire import ATTESTATION_SIZE, HASH_SIZE, WITNESS_SIZE
+from bruit.node.relay.wire import ATTESTATION_SIZE
 
 MIN_FRAME = ATTESTATION_SIZE + 1  # bytes: a chunk is not empty
 
@@ -16,13 +14,6 @@ MIN_FRAME = ATTESTATION_SIZE + 1  # bytes: a chunk is not empty
 class RelayProtocol(Enum):
     SUBMIT = "/bruit/marlin/submit/1.0.0"  # from a producer to a cluster's member
     PASS_ON = "/bruit/marlin/pass/1.0.0"  # between members of a cluster
-
-
-def max_frame(channel: ChannelParams) -> int:
-    """Bytes of the longest frame of a channel, its witness included."""
-    merkle = channel.attesting is Attesting.MERKLE
-    proof = merkle_depth(channel.num_chunks) * HASH_SIZE if merkle else 0
-    return ATTESTATION_SIZE + WITNESS_SIZE + proof + channel.max_chunk()
 
 
 def timestamp_of(frame: bytes) -> int:
