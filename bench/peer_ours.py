@@ -53,8 +53,9 @@ class OurNode:
 async def host(settings: Settings) -> AsyncIterator[Hosting]:
     signed = settings.policy == "sign"
     policy = SignaturePolicy.STRICT_SIGN if signed else SignaturePolicy.STRICT_NO_SIGN
+    listen = f"/ip4/{settings.listen}/tcp/0"
     config = NodeConfig(
-        network=NetworkConfig(listen=("/ip4/127.0.0.1/tcp/0",), max_peers=MAX_PEERS, min_peers=0),
+        network=NetworkConfig(listen=(listen,), max_peers=MAX_PEERS, min_peers=0),
         gossip=GossipConfig(signature_policy=policy),
     )
     versions = {"bruit": bruit.__version__, "python": platform.python_version()}

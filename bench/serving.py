@@ -1,5 +1,6 @@
 """What every Python peer of the bench does alike: commands, runs and payloads of PROTOCOL.md."""
 
+import hashlib
 import json
 import os
 import struct
@@ -28,6 +29,7 @@ class Settings(msgspec.Struct, frozen=True):
     nodes: int = 1
     policy: str = "sign"  # or "nosign"
     heartbeats: bool = False
+    listen: str = "127.0.0.1"  # IPv4 address
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -44,6 +46,9 @@ class Order(msgspec.Struct, frozen=True):
     size: int = 0
     rate: float = 0.0
     silence: float = 0.0
+    path: str = ""
+    sha256: str = ""
+    timeout: float = 0.0
 
 
 class Node(Protocol):
@@ -106,6 +111,21 @@ class Run:
         }
 
 
+class Expected:
+    """A message that is known beforehand, as far as it has come."""
+
+    def __init__(self, nodes: int, size: int) -> None:
+        self.size = size
+        self.times = [0] * nodes  # ns of the clock
+        self.next = trio.Event()  # another node has it
+
+    def come(self, node: int) -> None:
+        if not self.times[node]:
+            self.times[node] = time.time_ns()
+            self.next.set()
+            self.next = trio.Event()
+
+
 class Server:
     """Does what the commands say."""
 
@@ -114,11 +134,12 @@ class Server:
         self._nursery = nursery
         self._runs: dict[int, Run] = {}
         self._subscribed: dict[int, None] = {}
+        self._expected: dict[str, Expected] = {}  # by SHA-256, in hexadecimal
 
     async def serve(self, orders: AsyncIterator[Order]) -> None:
         async for order in orders:
             match order.do:
-                case "connect" | "publish" | "wait":
+                case "connect" | "publish" | "publish_file" | "wait" | "arrived":
                     self._nursery.start_soon(self._answer, order)
                 case _:
                     await self._answer(order)
@@ -143,6 +164,12 @@ class Server:
                 return {"count": node.peers(order.topic)}
             case "publish":
                 return await publish(node, order)
+            case "publish_file":
+                return await publish_file(node, order)
+            case "expect":
+                self._expected[order.sha256] = Expected(len(self._hosting.nodes), order.size)
+            case "arrived":
+                return await self._arrived(order)
             case "received":
                 return self._run(order.run).tally()
             case "wait":
@@ -166,6 +193,8 @@ class Server:
         runs, nodes = self._runs, len(self._hosting.nodes)
 
         def take(data: bytes) -> None:
+            if self._expected and self._is_expected(node, data):
+                return
             if len(data) < SMALLEST:
                 number, index, sent = 0, 0, 0  # wrong in the run that there is not
             else:
@@ -176,6 +205,22 @@ class Server:
             run.take(node, data, index, sent)
 
         return take
+
+    def _is_expected(self, node: int, data: bytes) -> bool:
+        if all(len(data) != each.size for each in self._expected.values()):
+            return False
+        expected = self._expected.get(hashlib.sha256(data).hexdigest())
+        if expected is None:
+            return False
+        expected.come(node)
+        return True
+
+    async def _arrived(self, order: Order) -> dict[str, object]:
+        expected = self._expected[order.sha256]
+        with trio.move_on_after(order.timeout):
+            while not all(expected.times[node] for node in self._subscribed):
+                await expected.next.wait()
+        return {"times": expected.times}
 
     async def _wait(self, order: Order) -> dict[str, object]:
         since, seen = trio.current_time(), -1
@@ -210,6 +255,13 @@ async def publish(node: Node, order: Order) -> dict[str, object]:
                 await trio.sleep(ahead)
         taken += await node.publish(topic, HEAD.pack(run, index, time.time_ns()) + body)
     return {"taken": taken, "began": began, "ended": time.time_ns()}
+
+
+async def publish_file(node: Node, order: Order) -> dict[str, object]:
+    data = await trio.Path(order.path).read_bytes()
+    began = time.time_ns()
+    taken = await node.publish(order.topic, data)
+    return {"taken": int(taken), "began": began, "ended": time.time_ns()}
 
 
 def say(line: dict[str, object]) -> None:

@@ -34,6 +34,7 @@ type BenchSettings struct {
 	Nodes      int    `json:"nodes"`
 	Policy     string `json:"policy"`
 	Heartbeats bool   `json:"heartbeats"`
+	Listen     string `json:"listen"`
 }
 
 // BenchCommand is one line of standard input.
@@ -49,11 +50,14 @@ type BenchCommand struct {
 	Size    int      `json:"size"`
 	Rate    float64  `json:"rate"`
 	Silence float64  `json:"silence"`
+	Path    string   `json:"path"`
+	SHA256  string   `json:"sha256"`
+	Timeout float64  `json:"timeout"`
 }
 
 // bench speaks bench/PROTOCOL.md until the end of standard input.
 func bench(argument string) {
-	var settings BenchSettings
+	settings := BenchSettings{Listen: loopback}
 	must(json.Unmarshal([]byte(argument), &settings))
 	hall := &Hall{heartbeats: newHeartbeatLog()}
 	listening := []fields{}
@@ -62,7 +66,7 @@ func bench(argument string) {
 		if settings.Heartbeats && index == 0 {
 			beats = hall.heartbeats
 		}
-		node, err := newBenchNode(settings.Policy, beats)
+		node, err := newBenchNode(settings, beats)
 		must(err)
 		hall.nodes = append(hall.nodes, node)
 		listening = append(listening, fields{
@@ -77,7 +81,7 @@ func bench(argument string) {
 		var command BenchCommand
 		must(json.Unmarshal(lines.Bytes(), &command))
 		switch command.Do {
-		case "connect", "publish", "wait":
+		case "connect", "publish", "publish_file", "wait", "arrived":
 			go hall.answer(command)
 		default:
 			hall.answer(command)
@@ -109,9 +113,10 @@ type BenchNode struct {
 	topics  map[string]*pubsub.Topic
 	subs    map[string]bool // by topic
 	tallies tallies
+	expects expectations
 }
 
-func newBenchNode(policy string, beats *HeartbeatLog) (*BenchNode, error) {
+func newBenchNode(settings BenchSettings, beats *HeartbeatLog) (*BenchNode, error) {
 	key, _, err := crypto.GenerateEd25519Key(nil)
 	if err != nil {
 		return nil, err
@@ -122,7 +127,7 @@ func newBenchNode(policy string, beats *HeartbeatLog) (*BenchNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := listen(key, 0,
+	h, err := listen(key, settings.Listen, 0,
 		// The default limits refuse inbound connections beyond 64 and 64 for each GiB that they
 		// allow themselves.
 		libp2p.ResourceManager(&network.NullResourceManager{}),
@@ -133,7 +138,7 @@ func newBenchNode(policy string, beats *HeartbeatLog) (*BenchNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	ps, err := pubsub.NewGossipSub(context.Background(), h, benchOptions(policy, beats)...)
+	ps, err := pubsub.NewGossipSub(context.Background(), h, benchOptions(settings.Policy, beats)...)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +229,9 @@ func (n *BenchNode) receive(subscription *pubsub.Subscription) {
 			return
 		}
 		if message.ReceivedFrom != own {
-			n.tallies.take(message.Data, time.Now().UnixNano())
+			if !n.expects.take(message.Data) {
+				n.tallies.take(message.Data, time.Now().UnixNano())
+			}
 		}
 	}
 }
@@ -273,6 +280,13 @@ func (h *Hall) do(command BenchCommand) (fields, error) {
 	case "wait":
 		h.wait(command)
 		return h.received(command.Run), nil
+	case "expect":
+		for _, node := range h.nodes {
+			node.expects.add(command.SHA256, command.Size)
+		}
+		return nil, nil
+	case "arrived":
+		return fields{"times": h.arrived(command)}, nil
 	case "latencies":
 		return fields{"ns": h.latencies(command.Run)}, nil
 	case "heartbeats":
@@ -300,6 +314,8 @@ func (h *Hall) do(command BenchCommand) (fields, error) {
 		return fields{"count": len(topic.ListPeers())}, nil
 	case "publish":
 		return node.publish(command)
+	case "publish_file":
+		return node.publishFile(command)
 	}
 	return nil, fmt.Errorf("no such command: %s", command.Do)
 }

@@ -25,6 +25,7 @@ import (
 const (
 	dialTimeout = 20 * time.Second
 	backlog     = 100_000 // messages that wait for the application
+	loopback    = "127.0.0.1"
 )
 
 type fields map[string]any
@@ -119,14 +120,14 @@ func newHost(settings Settings) (host.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return listen(key, settings.Port)
+	return listen(key, loopback, settings.Port)
 }
 
-// listen makes a host that speaks TCP, noise and yamux on loopback.
-func listen(key crypto.PrivKey, port int, more ...libp2p.Option) (host.Host, error) {
+// listen makes a host that speaks TCP, noise and yamux on an IPv4 address.
+func listen(key crypto.PrivKey, address string, port int, more ...libp2p.Option) (host.Host, error) {
 	return libp2p.New(append([]libp2p.Option{
 		libp2p.Identity(key),
-		libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", port)),
+		libp2p.ListenAddrStrings(fmt.Sprintf("/ip4/%s/tcp/%d", address, port)),
 		libp2p.Transport(tcp.NewTCPTransport),
 		libp2p.Security(noise.ID, noise.New),
 		libp2p.Muxer(yamux.ID, yamux.DefaultTransport),
