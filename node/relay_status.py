@@ -14,8 +14,9 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     members: int
     price: int  # tokens per byte
     chunks: int  # of delivered blocks, that it witnessed
-    latency: float | None = None  # seconds; this and the next as the selector was told last
+    latency: float | None = None  # seconds; this and what follows as the selector was told last
     acknowledgement_rate: float | None = None  # 0..1
+    delivery_rate: float | None = None  # 0..1, of acknowledged chunks: those that others then had
     recent_failures: int = 0
 
 

@@ -201,6 +201,7 @@ class Relay:
                     self._chunks_of.get(cluster.id, 0),
                     option.latency if option else None,
                     option.acknowledgement_rate if option else None,
+                    option.delivery_rate if option else None,
                     option.recent_failures if option else 0,
                 )
             )
@@ -308,7 +309,14 @@ class Relay:
         )
         admit = around.driver.streams.admits
         return RelayDriver(
-            around.host, around.dialer, admit, machines, self._channels, outlets, dice[3]
+            around.host,
+            around.dialer,
+            admit,
+            machines,
+            self._channels,
+            outlets,
+            dice[3],
+            self._wants,
         )
 
     def _publish(self, channel: int, frame: bytes) -> None:

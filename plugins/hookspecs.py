@@ -46,7 +46,11 @@ class ClusterOption(msgspec.Struct, frozen=True):
     latency: float | None  # seconds, decayed mean of send → acknowledgement; None = never used
     acknowledgement_rate: float | None  # 0..1, decayed; None = never used
     score_history: Sequence[float]  # peer scores of its members, oldest first
-    recent_failures: int  # sends without acknowledgement since the last success
+    # Sends without acknowledgement since the last with one, and acknowledged chunks that others
+    # did not have since the last that they had.
+    recent_failures: int
+    # 0..1, decayed share of acknowledged chunks that others had afterwards; None = never observed
+    delivery_rate: float | None = None
 
 
 class Selection(msgspec.Struct, frozen=True):

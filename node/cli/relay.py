@@ -12,6 +12,7 @@ import click
 
 from bruit.node.cli.options import Flags, config_options
 from bruit.node.cli.relay_broadcast import broadcast
+from bruit.node.cli.relay_demo import demo
 from bruit.node.cli.relay_key import key
 from bruit.node.cli.relay_stake import open_audit, stake
 from bruit.node.cli.relay_verify import (
@@ -61,6 +62,7 @@ def relay() -> None:
 
 
 relay.add_command(broadcast)
+relay.add_command(demo)
 relay.add_command(verify_evidence_file)
 relay.add_command(verify_proof_file)
 relay.add_command(key)
@@ -92,7 +94,16 @@ def status(config_file: Path | None, assignments: tuple[str, ...], as_json: bool
         click.echo(line)
     click.echo()
     print_table(
-        ("cluster", "price", "members", "chunks", "latency", "acknowledged", "failures"),
+        (
+            "cluster",
+            "price",
+            "members",
+            "chunks",
+            "latency",
+            "acknowledged",
+            "passed on",
+            "failures",
+        ),
         map(_cluster_row, found.clusters),
         "The marketplace has no clusters.",
     )
@@ -328,9 +339,13 @@ def _status_lines(found: RelayStatus) -> Iterator[str]:
 
 def _cluster_row(each: ClusterStatus) -> tuple[str, ...]:
     latency = "–" if each.latency is None else f"{1000 * each.latency:.0f} ms"
-    rate = "–" if each.acknowledgement_rate is None else f"{100 * each.acknowledgement_rate:.0f} %"
     counts = (each.id, each.price, each.members, each.chunks)
-    return (*map(str, counts), latency, rate, str(each.recent_failures))
+    rates = (_share(each.acknowledgement_rate), _share(each.delivery_rate))
+    return (*map(str, counts), latency, *rates, str(each.recent_failures))
+
+
+def _share(rate: float | None) -> str:
+    return "–" if rate is None else f"{100 * rate:.0f} %"
 
 
 def _verified(path: Path | None, marketplace: Marketplace | None) -> dict[str, object]:

@@ -79,6 +79,8 @@ class Announcing:
         for message_id in ids:
             if not 0 < len(message_id) <= MAX_MESSAGE_ID:
                 continue
+            if announced.wants is not None:
+                announced.wants.offered(message_id, peer.id)
             if message_id in self._seen:
                 if self._note_holder(peer, message_id):
                     there.append(message_id)

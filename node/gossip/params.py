@@ -128,6 +128,12 @@ class Wants(Protocol):
     def wants(self, message_id: bytes) -> bool:
         """Whether a message that is announced is worth asking for, now."""
 
+    def offered(self, message_id: bytes, peer: PeerId) -> None:
+        """A peer says that it has this message, which may be here or not.
+
+        Told of every announcement that is taken note of: again where the peer repeats it.
+        """
+
     def asked(self, message_id: bytes) -> None:
         """It has been asked for."""
 

@@ -1,7 +1,8 @@
 """What the relay's machines want done: the only way out, in the order of the list.
 
 Encode, Sign, Choose, CheckChunk, CheckAcknowledgement, Decode, JudgeBlock and SetTimer are answered
-by an event, now or later, in any order. The reports at the end ask for nothing but to be kept.
+by an event, now or later, in any order; AskHeard may be. The reports at the end ask for nothing but
+to be kept.
 """
 
 import msgspec
@@ -82,6 +83,30 @@ class CheckAcknowledgement(msgspec.Struct, frozen=True):
 
     ticket: int
     acknowledgement: Acknowledgement
+
+
+class WatchChunks(msgspec.Struct, frozen=True):
+    """Note from now on who announces which chunk of a broadcast (`ChunkWants.watch`).
+
+    Nothing to do where we do not subscribe to the channel's topic.
+    """
+
+    channel: int
+    message_id: bytes  # 4 bytes
+    timestamp: int  # Unix time of the attestations, seconds
+    chunks: int  # how many it has
+
+
+class AskHeard(msgspec.Struct, frozen=True):
+    """Say what was noted since WatchChunks (`ChunkWants.heard`); answer with ChunksHeard.
+
+    Where we do not subscribe to the channel's topic there is no answer, and nothing waits for it.
+    """
+
+    ticket: int
+    channel: int
+    message_id: bytes  # 4 bytes
+    timestamp: int  # Unix time of the attestations, seconds
 
 
 class Broadcasted(msgspec.Struct, frozen=True):
@@ -204,6 +229,8 @@ ProducerAction = (
     | StakeAttached
     | SubmitChunk
     | CheckAcknowledgement
+    | WatchChunks
+    | AskHeard
     | Broadcasted
     | BroadcastRefused
     | SetTimer

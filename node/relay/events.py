@@ -93,6 +93,13 @@ class MembersScored(msgspec.Struct, frozen=True):
     scores: tuple[tuple[bytes, float], ...]  # 20-byte id of a member, and its peer score
 
 
+class ChunksHeard(msgspec.Struct, frozen=True):
+    """Answers AskHeard: who has which chunk; `bruit.node.relay.wants.HERE` stands for this node."""
+
+    ticket: int
+    chunks: dict[int, tuple[PeerId, ...]]
+
+
 # To a member
 
 
@@ -156,6 +163,7 @@ ProducerEvent = (
     | AcknowledgementChecked
     | MemberUnreachable
     | MembersScored
+    | ChunksHeard
     | TimerFired
 )
 MemberEvent = (

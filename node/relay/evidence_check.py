@@ -262,6 +262,12 @@ def _false_witness(case: _Case) -> None:
     if evidence.culprits != (checked.member,):
         raise _Unproven(f"The witness is {checked.member.hex()}, not whom it accuses.")
     case.say(f"{checked.member.hex()} signed as witness for chunk {checked.chunk}.")
+    age = evidence.found_at - checked.attested.timestamp
+    if abs(age) > evidence.params.tolerable_latency:
+        raise _Unproven(
+            f"It was {age:.1f} s old when found: who was a member when it was witnessed is another "
+            "question than who was one then."
+        )
     if case.marketplace is None:
         raise _Unproven("Whether that is a member, only the marketplace of the time can tell.")
     for cluster in case.marketplace.clusters:

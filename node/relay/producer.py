@@ -8,7 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from bruit.node.relay.actions import BroadcastRefused, Encode, ProducerAction, Sign, StakeAttached
+from bruit.node.relay.actions import (
+    BroadcastRefused,
+    Encode,
+    ProducerAction,
+    Sign,
+    StakeAttached,
+    WatchChunks,
+)
 from bruit.node.relay.broadcast import BroadcastUnderWay, stake_needed
 from bruit.node.relay.directory import Directory
 from bruit.node.relay.events import (
@@ -16,6 +23,7 @@ from bruit.node.relay.events import (
     AcknowledgementReceived,
     Broadcast,
     Chosen,
+    ChunksHeard,
     Encoded,
     MarketplaceChanged,
     MembersScored,
@@ -83,6 +91,8 @@ class Producer:
                 self._submissions.on_unreachable(event.peer, now)
             case MembersScored():
                 self._submissions.on_scores(event.scores)
+            case ChunksHeard():
+                self._submissions.on_heard(event, now)
             case TimerFired():
                 self._submissions.on_timer(event.timer, now)
         self._submissions.settle(now)
@@ -167,6 +177,8 @@ class Producer:
         self._actions.append(
             StakeAttached(channel, message_id, timestamp, allocation.start, allocation.end)
         )
+        chunks = len(encoded.chunks)
+        self._actions.append(WatchChunks(channel, message_id, timestamp, chunks))
         broadcast.timestamp = timestamp
         broadcast.deadline = timestamp + self._params.tolerable_latency
         digests = broadcast.attest(encoded.chunks, encoded.hashes, allocation.start, per_byte)

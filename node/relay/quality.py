@@ -44,12 +44,14 @@ class DecayedMean:
 
 
 class _ClusterRecord:
-    __slots__ = ("failures", "latency", "rate", "scores")
+    __slots__ = ("delivery", "failures", "latency", "rate", "scores", "undelivered")
 
     def __init__(self) -> None:
         self.latency = DecayedMean()  # seconds
         self.rate = DecayedMean()  # 1 for an acknowledgement, 0 for none
         self.failures = 0  # since the last acknowledgement
+        self.delivery = DecayedMean()  # 1 for an acknowledged chunk that others had, 0 for others
+        self.undelivered = 0  # acknowledged and not passed on, since the last that was
         self.scores: deque[float] = deque(maxlen=SCORES_KEPT)
 
 
@@ -89,6 +91,20 @@ class Quality:
         record.rate.add(0.0, now)
         record.failures += 1
 
+    def passed_on(self, cluster: int, now: float) -> None:
+        """A chunk that a cluster acknowledged came out."""
+        record = self._record(cluster)
+        record.delivery.add(1.0, now)
+        record.undelivered = 0
+
+    def not_passed_on(self, cluster: int, now: float) -> None:
+        """A chunk that a cluster acknowledged was not heard of again."""
+        record = self._record(cluster)
+        if record.delivery.value(now) is None:
+            record.undelivered = 0
+        record.delivery.add(0.0, now)
+        record.undelivered += 1
+
     def member_failed(self, member: bytes, now: float) -> None:
         """A member was not to be reached, or did not answer as it should."""
         self._failing[member] = now
@@ -106,14 +122,16 @@ class Quality:
     def option(self, cluster: Cluster, now: float) -> ClusterOption:
         """What a selector is told about a cluster."""
         record = self._clusters.get(cluster.id) or _ClusterRecord()
-        rate = record.rate.value(now)
+        rate, delivery = record.rate.value(now), record.delivery.value(now)
+        failures = 0 if rate is None else record.failures
         return ClusterOption(
             cluster.id,
             cluster.price,
             record.latency.value(now),
             rate,
             tuple(record.scores),
-            0 if rate is None else record.failures,
+            failures + (0 if delivery is None else record.undelivered),
+            delivery,
         )
 
     def in_turn(self, members: Sequence[Member], rng: Random, now: float) -> list[Member]:

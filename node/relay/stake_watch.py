@@ -7,8 +7,8 @@ epoch are closer than that, so they cannot overlap, and a sorted list and two ne
 whether another one does. Only the epochs before and after can hold a further contradiction.
 
 What contradicts something is reported and not remembered: of two that overlap the earlier to come
-stays. Call `note` with due attestations only, not older than the tolerable latency: then what is
-kept for a refresh interval and a tolerable latency is all that can ever contradict a new one.
+stays. Call `note` only with attestations whose timestamp is at most a tolerable latency away: then
+what is kept for a refresh interval and two latencies is all that can ever contradict a new one.
 
 The room is bounded. Where it ends the oldest are forgotten, and counted in `forgotten`: a
 contradiction may be missed, nobody is accused wrongly.
@@ -124,7 +124,8 @@ class StakeWatch:
 
     def _expire(self, now: float) -> None:
         # Neither `now` nor the times of what was noted ever go back: the first are the oldest.
-        limit = now - self._params.refresh_interval - self._params.tolerable_latency
+        # Twice the latency: a timestamp may be one ahead, and what contradicts it one behind.
+        limit = now - self._params.refresh_interval - 2 * self._params.tolerable_latency
         while self._order and next(iter(self._order.values())).seen_at < limit:
             self._forget(next(iter(self._order.values())))
 
@@ -144,7 +145,7 @@ class Told:
     ) -> None:
         self._per_culprit = per_culprit
         self._in_all = in_all
-        # As long as a claim is remembered: after that the same fault cannot be found again.
+        # A fault can be found again for as long as its chunks are taken: two latencies at most.
         self._keep = params.refresh_interval + params.tolerable_latency
         self._told: OrderedDict[tuple[bytes, Hashable], float] = OrderedDict()  # at Unix time
         self._count: dict[bytes, int] = {}  # culprit → how many of `_told`

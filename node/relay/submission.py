@@ -29,8 +29,10 @@ from bruit.node.relay.events import (
     AcknowledgementChecked,
     AcknowledgementReceived,
     Chosen,
+    ChunksHeard,
     Timer,
 )
+from bruit.node.relay.listening import Listening
 from bruit.node.relay.params import RelayParams
 from bruit.node.relay.proof import given_in_time
 from bruit.node.relay.quality import Quality
@@ -75,6 +77,7 @@ class Submissions:
         self._actions = actions
         self._directory = Directory(Marketplace())
         self._quality = Quality()
+        self._listening = Listening(params, self._quality, tickets, actions)
         self._choosing: dict[int, tuple[BroadcastUnderWay, _Asked]] = {}  # by ticket
         self._checking: dict[
             int, tuple[BroadcastUnderWay, Acknowledgement, PeerId, float]
@@ -96,6 +99,9 @@ class Submissions:
 
     def on_scores(self, scores: tuple[tuple[bytes, float], ...]) -> None:
         self._quality.scored(scores, self._directory)
+
+    def on_heard(self, event: ChunksHeard, now: float) -> None:
+        self._listening.on_heard(event, self._directory, now)
 
     def settle(self, now: float) -> None:
         """Do what follows from all that an event changed."""
@@ -121,7 +127,7 @@ class Submissions:
             if now < broadcast.deadline and self._options(broadcast, index):
                 left.append(index)
             else:
-                self._give_up(broadcast, chunk)
+                self._give_up(broadcast, chunk, now)
         if left:
             self._choose(broadcast, left, now)
 
@@ -307,7 +313,7 @@ class Submissions:
         if chunk.given_up:
             chunk.given_up = False  # a late one
         else:
-            self._one_done(broadcast)
+            self._one_done(broadcast, now)
 
     def on_unreachable(self, peer: PeerId, now: float) -> None:
         for broadcast in self._under_way.values():
@@ -326,11 +332,12 @@ class Submissions:
     def on_timer(self, timer: Timer, now: float) -> None:
         broadcast = self._timers.pop(timer.epoch, None)
         if broadcast is None:
+            self._listening.on_timer(timer)
             return
         del broadcast.timers[timer.epoch]
         for chunk in broadcast.chunks:
             if timer.name == _DEADLINE and chunk.queued_for is not None:
-                self._give_up(broadcast, chunk)
+                self._give_up(broadcast, chunk, now)
             elif chunk.peer is not None and chunk.timer == timer.epoch:
                 self._fail(broadcast, chunk, now)
 
@@ -354,14 +361,14 @@ class Submissions:
             self._loads[chunk.peer] = load
         chunk.peer = None
 
-    def _give_up(self, broadcast: BroadcastUnderWay, chunk: ChunkUnderWay) -> None:
+    def _give_up(self, broadcast: BroadcastUnderWay, chunk: ChunkUnderWay, now: float) -> None:
         if chunk.done:
             return
         chunk.given_up = True
         chunk.queued_for = None
-        self._one_done(broadcast)
+        self._one_done(broadcast, now)
 
-    def _one_done(self, broadcast: BroadcastUnderWay) -> None:
+    def _one_done(self, broadcast: BroadcastUnderWay, now: float) -> None:
         broadcast.open -= 1
         if broadcast.open:
             return
@@ -371,3 +378,4 @@ class Submissions:
         self._actions.append(
             Broadcasted(broadcast.ticket, broadcast.proof(self._address, self._params))
         )
+        self._listening.ended(broadcast, now)

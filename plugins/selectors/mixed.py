@@ -3,7 +3,7 @@
 Each criterion gives every option a mark from 0 to 1:
 
 - price and latency: 1 for the lowest of the options, 0 for the highest, in between in proportion;
-- acknowledgement rate and reputation: as they are;
+- acknowledgement rate, delivery rate and reputation: as they are;
 - score: the peer scores of its members, the newest counting most (`recent`), 1 for the highest
   of the options, 0 for the lowest.
 
@@ -35,6 +35,7 @@ class MixedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     price: Weight = 1.0
     latency: Weight = 1.0
     acknowledgement_rate: Weight = 2.0
+    delivery_rate: Weight = 2.0
     reputation: Weight = 0.0
     score: Weight = 1.0
 
@@ -47,9 +48,8 @@ class MixedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         if bool(self.reputation) != bool(self.reputation_file):
             raise ValueError("reputation and reputation_file: give both or none")
-        if not any(
-            (self.price, self.latency, self.acknowledgement_rate, self.reputation, self.score)
-        ):
+        weights = (self.price, self.latency, self.acknowledgement_rate, self.delivery_rate)
+        if not any((*weights, self.reputation, self.score)):
             raise ValueError("all weights are 0: give one criterion a weight")
 
 
@@ -83,6 +83,7 @@ class MixedSelector:
             (config.price, _lowest([option.price for option in options])),
             (config.latency, _lowest([option.latency for option in options])),
             (config.acknowledgement_rate, [option.acknowledgement_rate for option in options]),
+            (config.delivery_rate, [option.delivery_rate for option in options]),
             (config.reputation, [self._reputation(option.cluster) for option in options]),
             (config.score, _highest([recent(option.score_history) for option in options])),
         )

@@ -1,12 +1,13 @@
 """`qos-selector`: the cluster from which an acknowledgement is expected soonest.
 
-What a cluster acknowledges with probability p after L seconds, and what else costs a time-out of
-T seconds before the next attempt, is expected after
+What a cluster acknowledges, and passes on, with probability p after L seconds, and what else costs
+a time-out of T seconds before the next attempt, is expected after
 
     L + T · ((1 − p) / p + recent failures)
 
-where each failure since the last success counts as one more time-out: the decayed rate alone
-would notice an outage late. Of equals, the first in the order of the protocol.
+where p is the acknowledgement rate times the delivery rate, as far as that has been observed, and
+each failure since the last success counts as one more time-out: the decayed rates alone would
+notice an outage late. Of equals, the first in the order of the protocol.
 
 One chunk in ``1 / explore`` goes elsewhere: to a cluster that has never been used, or to any option
 where all have been (`favourite.explored`). Without it a cluster that was slow once would be
@@ -49,8 +50,9 @@ class QosSelector:
         return found.cluster
 
     def _expected(self, option: ClusterOption) -> float:
-        """Seconds until an acknowledgement."""
+        """Seconds until an acknowledgement of what is passed on."""
         timeout = self._config.timeout
         latency = timeout if option.latency is None else option.latency  # None: never acknowledged
-        rate = max(MIN_RATE, option.acknowledgement_rate or 0.0)
+        delivery = 1.0 if option.delivery_rate is None else option.delivery_rate
+        rate = max(MIN_RATE, (option.acknowledgement_rate or 0.0) * delivery)
         return latency + timeout * ((1 - rate) / rate + option.recent_failures)

@@ -6,7 +6,13 @@ import pytest
 
 from bruit.node.gossip.actions import Action, CancelQueued, SendMessage
 from bruit.node.gossip.events import PeerDisconnected, Protocol, Unsubscribe
-from bruit.node.gossip.params import Announced, GossipParams, RouterConfig, TopicParams
+from bruit.node.gossip.params import (
+    MAX_MESSAGE_ID,
+    Announced,
+    GossipParams,
+    RouterConfig,
+    TopicParams,
+)
 from bruit.node.sim.links import LinkModel
 from bruit.node.sim.network import SimNetwork
 from bruit.node.sim.topologies import sparse_random
@@ -181,9 +187,13 @@ class OnlyTwo:
     def __init__(self) -> None:
         self.under_way: list[bytes] = []
         self.over: list[tuple[bytes, str]] = []
+        self.offers: list[tuple[bytes, bytes]] = []
 
     def wants(self, message_id: bytes) -> bool:
         return len(self.under_way) < 2
+
+    def offered(self, message_id: bytes, peer: bytes) -> None:
+        self.offers.append((message_id, peer))
 
     def asked(self, message_id: bytes) -> None:
         self.under_way.append(message_id)
@@ -216,6 +226,37 @@ def test_the_application_hears_when_a_question_is_answered_or_given_up() -> None
     handheld.handle(PeerDisconnected(one))
     assert wants.over[1:] == [(b"never", "given up")]
     assert wants.under_way == []
+
+
+def test_the_application_hears_who_has_a_message_whether_it_is_here_or_not() -> None:
+    wants = OnlyTwo()
+    handheld, one, two, three = between(announcing(Announced(wants=wants)))
+    message = handheld.write("author", TOPIC, b"a block")
+    name = id_from_content(message)
+    handheld.receive(one, ihave(TOPIC, name))
+    handheld.receive(two, ihave(TOPIC, name))
+    handheld.receive_message(one, message)
+    handheld.receive(three, ihave(TOPIC, name, b"another"))
+    assert wants.offers == [(name, one), (name, two), (name, three), (b"another", three)]
+
+
+def test_the_application_hears_of_no_more_than_a_peer_may_announce() -> None:
+    wants = OnlyTwo()
+    handheld, one, _, _ = between(
+        announcing(Announced(wants=wants), GossipParams(max_ihave_length=10))
+    )
+    ids = [b"%d" % each for each in range(20)]
+    handheld.receive(one, ihave(TOPIC, b"", bytes(MAX_MESSAGE_ID + 1), *ids))
+    handheld.receive(one, ihave(TOPIC, *ids))
+    assert wants.offers == [(each, one) for each in ids[:8]]
+
+
+def test_the_application_hears_nothing_of_a_peer_with_a_low_score() -> None:
+    wants = OnlyTwo()
+    handheld, one, _, _ = between(announcing(Announced(wants=wants)))
+    handheld.scores.values[one] = -1e9
+    handheld.receive(one, ihave(TOPIC, b"new"))
+    assert not wants.offers
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.05])

@@ -78,6 +78,7 @@ any_option = st.builds(
     rates,
     st.lists(st.floats(-1e12, 1e12), max_size=5),
     st.integers(0, 5000),
+    rates,
 )
 any_options = st.lists(any_option, min_size=1, max_size=6, unique_by=lambda each: each.cluster)
 
@@ -171,6 +172,18 @@ def test_qos_prefers_who_acknowledges_more() -> None:
     assert qos(used(1, acknowledgement_rate=0.0), used(2, acknowledgement_rate=0.05)) == 2
 
 
+def test_qos_prefers_who_passes_on_more_of_what_it_acknowledges() -> None:
+    dropper = used(1, latency=0.1, delivery_rate=0.0)
+    assert qos(dropper, used(2, latency=10.0, delivery_rate=0.9)) == 2
+    assert qos(used(1, delivery_rate=0.9), used(2, delivery_rate=0.95)) == 2
+
+
+def test_qos_believes_acknowledgements_where_nobody_listens() -> None:
+    assert qos(used(1, latency=0.3), used(2, latency=0.1)) == 2
+    # After 1.5 s for every chunk that goes nowhere: 0.1 + 1.5/9 = 0.267 s against 0.25 s.
+    assert qos(used(1, latency=0.1, delivery_rate=0.9), used(2, latency=0.25)) == 2
+
+
 def test_qos_weighs_speed_against_losses_by_the_time_until_an_acknowledgement() -> None:
     # After 1.5 s for every lost one: 0.1 + 1.5/9 = 0.267 s against 0.25 s and 0.28 s.
     lossy = used(1, latency=0.1, acknowledgement_rate=0.9)
@@ -197,7 +210,8 @@ def test_qos_passes_over_the_unknown_unless_it_explores() -> None:
 def test_a_cluster_that_qos_takes_it_takes_as_well_when_it_has_become_better(
     options: list[ClusterOption], data: st.DataObject
 ) -> None:
-    assert_monotone(QOS, options, data, ["latency", "acknowledgement_rate", "recent_failures"])
+    fields = ["latency", "acknowledgement_rate", "delivery_rate", "recent_failures"]
+    assert_monotone(QOS, options, data, fields)
 
 
 def assert_monotone(
@@ -209,7 +223,7 @@ def assert_monotone(
     value = getattr(options[at], field)
     if value is None:
         return
-    if field == "acknowledgement_rate":
+    if field in ("acknowledgement_rate", "delivery_rate"):
         better: object = data.draw(st.floats(value, 1))
     elif field == "latency":
         better = data.draw(st.floats(0, value))
@@ -328,10 +342,14 @@ def test_a_reputation_file_that_cannot_be_used_stops_the_start(
 # mixed
 
 
+NO_WEIGHTS: dict[str, Any] = dict.fromkeys(
+    ["price", "latency", "acknowledgement_rate", "delivery_rate", "score"], 0.0
+)
+
+
 def only(**weights: float) -> Choose:
     """`mixed` with these weights and no others."""
-    none: dict[str, Any] = {"price": 0.0, "latency": 0.0, "acknowledgement_rate": 0.0, "score": 0.0}
-    return selector("mixed", explore=0.0, **{**none, **weights})
+    return selector("mixed", explore=0.0, **{**NO_WEIGHTS, **weights})
 
 
 @pytest.mark.parametrize(
@@ -340,6 +358,8 @@ def only(**weights: float) -> Choose:
         ("price", {"price": 3}, {"price": 2}),
         ("latency", {"latency": 0.3}, {"latency": 0.2}),
         ("acknowledgement_rate", {"acknowledgement_rate": 0.8}, {"acknowledgement_rate": 0.9}),
+        ("delivery_rate", {"delivery_rate": 0.8}, {"delivery_rate": 0.9}),
+        ("delivery_rate", {"delivery_rate": 0.4}, {"delivery_rate": None}),
         ("score", {"score_history": [9.0, 1.0]}, {"score_history": [1.0, 9.0]}),
         ("price", {"recent_failures": 2}, {"recent_failures": 1}),
     ],
@@ -378,7 +398,7 @@ def test_a_missing_value_is_worth_half() -> None:
 def test_a_cluster_that_mixed_takes_it_takes_as_well_when_it_has_become_better(
     options: list[ClusterOption], data: st.DataObject
 ) -> None:
-    fields = ["price", "latency", "acknowledgement_rate", "recent_failures"]
+    fields = ["price", "latency", "acknowledgement_rate", "delivery_rate", "recent_failures"]
     assert_monotone(MIXED, options, data, fields)
 
 
@@ -390,7 +410,7 @@ MIXED = selector("mixed", explore=0.0)
     [
         ({"reputation": 1.0}, "give both or none"),
         ({"reputation_file": "reputation.toml"}, "give both or none"),
-        (dict.fromkeys(["price", "latency", "acknowledgement_rate", "score"], 0.0), "all weights"),
+        (NO_WEIGHTS, "all weights"),
         ({"price": -1.0}, "Expected `float` >= 0"),
         ({"explore": 1.5}, "Expected `float` <= 1"),
     ],

@@ -6,6 +6,7 @@ from random import Random
 from typing import TypeVar
 
 from bruit.node.relay.actions import (
+    AskHeard,
     Broadcasted,
     BroadcastRefused,
     CheckAcknowledgement,
@@ -16,6 +17,7 @@ from bruit.node.relay.actions import (
     Sign,
     StakeAttached,
     SubmitChunk,
+    WatchChunks,
 )
 from bruit.node.relay.directory import peer_of
 from bruit.node.relay.events import (
@@ -23,6 +25,7 @@ from bruit.node.relay.events import (
     AcknowledgementReceived,
     Broadcast,
     Chosen,
+    ChunksHeard,
     Encoded,
     MarketplaceChanged,
     MemberUnreachable,
@@ -63,6 +66,7 @@ MERKLE_CHANNEL = ChannelParams(
 )
 PARAMS = RelayParams()
 A = TypeVar("A")
+Heard = dict[int, tuple[PeerId, ...]]
 
 
 def secret_of(cluster: int, member: int) -> bytes:
@@ -110,6 +114,8 @@ class World:
         self.log: list[ProducerAction] = []
         self.select: Callable[[Selection], int] = lambda selection: selection.options[0].cluster
         self.on_submit: Callable[[World, SubmitChunk], None] = World.acknowledge_soon
+        # Who has which chunk at that time; None: we do not subscribe to the channel.
+        self.hear: Callable[[World, AskHeard], Heard | None] = lambda _world, _ask: None
         self.lag: Callable[[ProducerAction], float] = lambda _action: 0.0
         self.ticket = 0
         self._secrets = {
@@ -164,7 +170,11 @@ class World:
                 self.on_submit(self, action)
             case SetTimer(timer, at):
                 self.later(max(0.0, at - self.now), TimerFired(timer))
-            case Broadcasted() | BroadcastRefused() | StakeAttached():
+            case AskHeard(ticket):
+                heard = self.hear(self, action)
+                if heard is not None:
+                    self.later(self.lag(action), ChunksHeard(ticket, heard))
+            case Broadcasted() | BroadcastRefused() | StakeAttached() | WatchChunks():
                 pass
 
     # --- a producer's application ---

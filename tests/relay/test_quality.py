@@ -47,6 +47,40 @@ def test_failures_count_since_the_last_success() -> None:
     assert quality.option(CLUSTER, NOW).recent_failures == 0
 
 
+def test_the_delivery_rate_is_the_share_of_chunks_that_were_passed_on() -> None:
+    quality = Quality()
+    quality.acknowledged(1, MEMBER, 0.1, NOW)
+    assert quality.option(CLUSTER, NOW).delivery_rate is None
+    quality.passed_on(1, NOW)
+    quality.not_passed_on(1, NOW)
+    quality.passed_on(1, NOW)
+    option = quality.option(CLUSTER, NOW)
+    assert option.delivery_rate == pytest.approx(2 / 3)
+    assert option.acknowledgement_rate == 1
+
+
+def test_acknowledgements_do_not_end_a_row_of_chunks_that_were_not_passed_on() -> None:
+    quality = Quality()
+    quality.not_passed_on(1, NOW)
+    quality.not_passed_on(1, NOW)
+    quality.failed(1, NOW)
+    assert quality.option(CLUSTER, NOW).recent_failures == 3
+    quality.acknowledged(1, MEMBER, 0.1, NOW)
+    assert quality.option(CLUSTER, NOW).recent_failures == 2
+    quality.failed(1, NOW)
+    quality.passed_on(1, NOW)
+    assert quality.option(CLUSTER, NOW).recent_failures == 1
+
+
+def test_what_was_not_passed_on_long_ago_is_forgotten() -> None:
+    quality = Quality()
+    quality.not_passed_on(1, NOW)
+    later = NOW + 7 * HALF_LIFE
+    assert quality.option(CLUSTER, later) == ClusterOption(1, 5, None, None, (), 0)
+    quality.not_passed_on(1, later)
+    assert quality.option(CLUSTER, later).recent_failures == 1
+
+
 def test_an_observation_counts_half_after_a_half_life() -> None:
     mean = DecayedMean()
     mean.add(3.0, NOW)

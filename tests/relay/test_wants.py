@@ -2,7 +2,16 @@
 
 import hashlib
 
-from bruit.node.relay.wants import MAX_BROADCASTS, SPARE, ChunkWants, chunk_name, group_of
+from bruit.node.relay.wants import (
+    HERE,
+    MAX_BROADCASTS,
+    MAX_HEARD,
+    MAX_WATCHED,
+    SPARE,
+    ChunkWants,
+    chunk_name,
+    group_of,
+)
 from bruit.node.relay.wire import Attestation
 from bruit.topics.message import Message
 
@@ -87,3 +96,77 @@ def test_old_broadcasts_are_forgotten() -> None:
     for number in range(MAX_BROADCASTS):
         wants.finished(group_of(number.to_bytes(4, "big"), NOW + 1))
     assert wants.wants(name(0))
+
+
+# --- who has the chunks of an own broadcast ---------------------------------------
+
+
+def test_of_a_watched_broadcast_it_is_known_who_announced_which_chunk() -> None:
+    wants = ChunkWants(4)
+    wants.offered(name(0), b"too early")
+    wants.watch(GROUP, 8)
+    wants.offered(name(3), b"one")
+    wants.offered(name(3), b"two")
+    wants.offered(named(frame(3, b"another witness")), b"one")
+    wants.offered(name(1), b"two")
+    assert wants.heard(GROUP) == {1: (b"two",), 3: (b"one", b"two")}
+
+
+def test_a_chunk_that_came_or_was_passed_on_by_this_node_is_here() -> None:
+    wants = ChunkWants(4)
+    wants.watch(GROUP, 8)
+    wants.offered(name(0), b"one")
+    wants.asked(name(0))
+    wants.came(name(0))
+    wants.judged(GROUP, 1)  # pushed
+    assert wants.heard(GROUP) == {0: (b"one", HERE), 1: (HERE,)}
+
+
+def test_of_other_broadcasts_nothing_is_noted() -> None:
+    wants = ChunkWants(4)
+    wants.watch(GROUP, 8)
+    other = group_of(b"next", NOW)
+    wants.offered(named(frame(0).replace(MESSAGE_ID, b"next")), b"one")
+    wants.offered(named(b"short"), b"one")
+    wants.came(named(b"short"))
+    assert wants.heard(other) == wants.heard(GROUP) == {}
+
+
+def test_names_that_no_chunk_of_the_broadcast_has_are_not_noted() -> None:
+    wants = ChunkWants(4)
+    wants.watch(GROUP, 8)
+    for chunk in (8, 0xFFFF):
+        wants.offered(name(chunk), b"one")
+    for length in (0, 8, 9):
+        wants.offered(name(0)[:length], b"one")
+    assert wants.heard(GROUP) == {}
+
+
+def test_no_more_than_so_many_peers_are_noted_for_a_chunk_and_always_this_node() -> None:
+    wants = ChunkWants(4)
+    wants.watch(GROUP, 8)
+    for number in range(MAX_HEARD + 5):
+        wants.offered(name(0), b"%d" % number)
+    wants.came(name(0))
+    expected = tuple(b"%d" % number for number in range(MAX_HEARD))
+    assert wants.heard(GROUP) == {0: (*expected, HERE)}
+
+
+def test_the_oldest_broadcast_is_watched_no_longer() -> None:
+    wants = ChunkWants(4)
+    for number in range(MAX_WATCHED + 1):
+        wants.watch(group_of(MESSAGE_ID, NOW + number), 8)
+    for number in range(MAX_WATCHED + 1):
+        stamp = (NOW + number).to_bytes(4, "big")
+        wants.offered(name(0).replace(NOW.to_bytes(4, "big"), stamp), b"one")
+    heard = [wants.heard(group_of(MESSAGE_ID, NOW + number)) for number in range(MAX_WATCHED + 1)]
+    assert heard == [{}] + [{0: (b"one",)}] * MAX_WATCHED
+
+
+def test_what_was_heard_is_forgotten_with_the_broadcast() -> None:
+    wants = ChunkWants(4)
+    wants.watch(GROUP, 8)
+    wants.offered(name(0), b"one")
+    for number in range(MAX_BROADCASTS):
+        wants.finished(group_of(number.to_bytes(4, "big"), NOW + 1))
+    assert wants.heard(GROUP) == {}

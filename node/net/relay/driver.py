@@ -27,6 +27,7 @@ from bruit.node.net.relay.jobs import LARGE, Job, Jobs
 from bruit.node.net.relay.protocols import RelayProtocol, timestamp_of
 from bruit.node.net.relay.streams import RelayStreams
 from bruit.node.relay.actions import (
+    AskHeard,
     BlockUndecided,
     Broadcasted,
     BroadcastRefused,
@@ -50,6 +51,7 @@ from bruit.node.relay.actions import (
     Sign,
     StakeAttached,
     SubmitChunk,
+    WatchChunks,
     Witnessed,
 )
 from bruit.node.relay.directory import Directory, peer_of
@@ -63,6 +65,7 @@ from bruit.node.relay.events import (
     ChunkGossiped,
     ChunkPassedOn,
     ChunkSeen,
+    ChunksHeard,
     ChunkSubmitted,
     Decoded,
     Encoded,
@@ -77,6 +80,7 @@ from bruit.node.relay.keccak import keccak256
 from bruit.node.relay.params import ChannelParams
 from bruit.node.relay.proof import ProofOfBroadcast
 from bruit.node.relay.signing import check_acknowledgement, check_chunk, message_id_of, sign
+from bruit.node.relay.wants import ChunkWants, group_of
 from bruit.node.relay.wire import Acknowledgement
 from bruit.plugins.hookspecs import ClusterOption, Selection
 from bruit.plugins.marketplace import Marketplace
@@ -144,12 +148,17 @@ class RelayDriver:
         channels: Channels,
         outlets: Outlets,
         rng: Random,
+        wants: Mapping[int, ChunkWants] = {},
     ) -> None:
-        """``rng`` is the selector's, and nobody else's: it is used in threads."""
+        """``rng`` is the selector's, and nobody else's: it is used in threads.
+
+        ``wants``: by channel, what its topic's router hears of chunks.
+        """
         self._machines = machines
         self._channels = channels
         self._outlets = outlets
         self._rng = rng
+        self._wants = wants
         self.clock = UnixClock()
         self.jobs = Jobs()
         self.streams = RelayStreams(
@@ -335,6 +344,13 @@ class RelayDriver:
                 self._outlets.publish(channel, frame)
                 if self._machines.consumer is not None:
                     self._events.append((self._machines.consumer, ChunkSeen(checked)))
+            case WatchChunks(channel, message_id, timestamp, chunks):
+                if channel in self._wants:
+                    self._wants[channel].watch(group_of(message_id, timestamp), chunks)
+            case AskHeard(ticket, channel, message_id, timestamp):
+                if channel in self._wants:
+                    heard = self._wants[channel].heard(group_of(message_id, timestamp))
+                    self._events.append((machine, ChunksHeard(ticket, heard)))
             case Judged(ticket, validation):
                 self._judged(ticket, validation)
             case Broadcasted(ticket=ticket) | BroadcastRefused(ticket=ticket):
