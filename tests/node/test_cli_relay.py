@@ -366,7 +366,7 @@ STATUS = RelayStatus(
     cluster=7,
     producers=1,
     clusters=(
-        ClusterStatus(7, 1, 3, 12, 0.25, 0.5, 1),
+        ClusterStatus(7, 1, 3, 12, 0.25, 0.5, 0.75, 1),
         ClusterStatus(9, 0, 0, 0),
     ),
     stake=StakeStatus(STAKE, 600),
@@ -408,8 +408,8 @@ async def test_the_status_of_a_node_is_shown(folder: Path) -> None:
     assert "disputed   2: replay" in result.stdout
     assert "dropped    3: malformed frame" in result.stdout
     assert "faults     8: reports without room in the audit" in result.stdout
-    assert ["7", "3", "1", "12", "250", "ms", "50", "%", "1"] in lines
-    assert ["9", "0", "0", "0", "–", "–", "0"] in lines
+    assert ["7", "3", "1", "12", "250", "ms", "50", "%", "75", "%", "1"] in lines
+    assert ["9", "0", "0", "0", "–", "–", "–", "0"] in lines
     told = json.loads((await asked(folder, "status", "--json")).stdout)
     assert told == json.loads(msgspec.json.encode(STATUS))
 
