@@ -15,8 +15,10 @@ import functools
 import gc
 import json
 import math
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -35,15 +37,15 @@ from bruit.node.sim import LinkModel, SimNetwork, SimNode, relay_faults, topolog
 from bruit.node.sim.relay import RelayHost, RelayNetwork
 from bruit.topics.message import decode_message
 from bruit.topics.validation import ACCEPTED, Validation
+from tests.sim import selecting
 
 NODES = 1000
 SIZE = 1_000_000  # bytes of the block
-DEGREE = 10  # neighbours of a node, as in bench.block
+MESH = 8  # D of gossipsub
+SPARE_NEIGHBOURS = 2  # of a node, beyond D: ten in all, as in bench.block
 CLUSTERS, MEMBERS = 4, 3  # clusters of the relay, and members of each
 CODE = Code(32, 48)
 TOPIC = "/blocks"
-# D of 8, and own messages to the mesh only: to ten peers they would take the longer.
-PARAMS = GossipParams(d=8, d_lo=6, d_hi=12, d_score=6, flood_publish=False)
 MAX_MESSAGE = 2 * SIZE
 STAKE = 1 << 31  # tokens: more than a block needs
 WARM_UP = 6.0  # seconds in which meshes form
@@ -51,15 +53,28 @@ STEPS = 10  # within a heartbeat, in which nodes come, so that their hearts do n
 TIMEOUT = 60.0  # seconds that a block may take
 STEP = 0.25  # seconds between looks at who has it
 QUIET = 5.0  # seconds after the last arrival in which what is sent still counts
+BROADCASTS = 200  # with each selector
 REMEMBERED = 256  # parsed messages that all nodes share
+
+
+def gossip_params(mesh: int) -> GossipParams:
+    """D of ``mesh`` and bounds around it in proportion to those of 8.
+
+    Own messages go to the mesh only: to all neighbours they would take the longer.
+    """
+    return GossipParams(
+        d=mesh, d_lo=3 * mesh // 4, d_hi=3 * mesh // 2, d_score=3 * mesh // 4, flood_publish=False
+    )
 
 
 class World:
     """The network of one system: nodes at their places, connected along one graph."""
 
-    def __init__(self, nodes: Sequence[Place], seed: int) -> None:
+    def __init__(self, nodes: Sequence[Place], seed: int, mesh: int = MESH) -> None:
         self.places = nodes
         self.seed = seed
+        self.degree = min(mesh + SPARE_NEIGHBOURS, len(nodes) - 1)
+        self.params = gossip_params(mesh)
         self.net = SimNetwork(seed=seed)
         self.nodes: list[SimNode] = []
         self._models: dict[float, LinkModel] = {}
@@ -68,12 +83,11 @@ class World:
         """Have ``make(index)`` add a node for every place, in step with nobody, and connect all."""
         for index, place in enumerate(self.places):
             if index % max(1, len(self.places) // STEPS) == 0:
-                self.net.run_for(PARAMS.heartbeat_interval / STEPS)
+                self.net.run_for(self.params.heartbeat_interval / STEPS)
             node = make(index)
             self.net.set_bandwidth(node, up=place.up / 8, down=place.down / 8)
             self.nodes.append(node)
-        degree = min(DEGREE, len(self.nodes) - 1)
-        for pair in topologies.sparse_random(len(self.nodes), degree, Random(self.seed)):
+        for pair in topologies.sparse_random(len(self.nodes), self.degree, Random(self.seed)):
             self.link(*pair)
             self.net.connect(self.nodes[pair[0]], self.nodes[pair[1]])
 
@@ -129,7 +143,7 @@ def measure(world: World, send: Callable[[], None], arrived: Callable[[], list[f
 def gossip(world: World, block: bytes) -> Figures:
     """Whole messages."""
     topics = {TOPIC: TopicParams(max_message_size=MAX_MESSAGE)}
-    config = RouterConfig(params=PARAMS, topics=topics)
+    config = RouterConfig(params=world.params, topics=topics)
 
     def make(_: int) -> SimNode:
         [node] = world.net.add_nodes(1, config=config)
@@ -174,7 +188,7 @@ def chunked(announced: Announced | None, world: World, block: bytes) -> Figures:
         gatherers.append(gatherer)
         how = announced and msgspec.structs.replace(announced, wants=gatherer.wants)
         topic = TopicParams(message_id=chunk_name, validated=True, announced=how)
-        config = RouterConfig(params=PARAMS, topics={TOPIC: topic})
+        config = RouterConfig(params=world.params, topics={TOPIC: topic})
         [node] = world.net.add_nodes(1, config=config)
         node.set_validator(TOPIC, gatherer.validate)
         world.net.subscribe(node, TOPIC)
@@ -208,7 +222,9 @@ def marlin(dropping: int, world: World, block: bytes) -> Figures:
     channel = ChannelParams(
         id=7, topic=TOPIC, min_chunks=CODE.min_chunks, num_chunks=CODE.num_chunks
     )
-    relay = RelayNetwork(world.net, [channel], seed=world.seed, config=RouterConfig(params=PARAMS))
+    relay = RelayNetwork(
+        world.net, [channel], seed=world.seed, config=RouterConfig(params=world.params)
+    )
     fast = [index for index, place in enumerate(world.places) if place.fast and index]
     chosen = Random(world.seed).sample(fast, CLUSTERS * MEMBERS)
     clusters: dict[int, list[RelayHost]] = {number: [] for number in range(CLUSTERS)}
@@ -264,7 +280,9 @@ def share_messages() -> None:
     intake.decode_message = functools.lru_cache(REMEMBERED)(decode_message)
 
 
-def run(names: Sequence[str], count: int, seed: int, fast_producer: bool) -> dict[str, object]:
+def run(
+    names: Sequence[str], count: int, mesh: int, seed: int, fast_producer: bool
+) -> dict[str, object]:
     nodes = places(count, 1.0, seed, fast_producer=fast_producer)
     block = Random(seed).randbytes(SIZE)
     bound_ms = rounded(1e3 * bound(nodes, SIZE))
@@ -273,7 +291,8 @@ def run(names: Sequence[str], count: int, seed: int, fast_producer: bool) -> dic
     print(f"{'':18}" + "".join(f"{each:>11}" for each in columns))
     found: dict[str, object] = {}
     for name in names:
-        figures = SYSTEMS[name](World(nodes, seed), block)
+        world = World(nodes, seed, mesh)
+        figures = SYSTEMS[name](world, block)
         gc.collect()
         cells = [
             "–" if value is None else f"{value:,.2f}" if key == "bytes_ratio" else f"{value:,.0f}"
@@ -285,8 +304,8 @@ def run(names: Sequence[str], count: int, seed: int, fast_producer: bool) -> dic
         "nodes": count,
         "bytes": SIZE,
         "seed": seed,
-        "degree": DEGREE,
-        "d": PARAMS.d,
+        "degree": mesh + SPARE_NEIGHBOURS,
+        "d": mesh,
         "clusters": CLUSTERS,
         "members": MEMBERS,
         "fast_producer": fast_producer,
@@ -294,10 +313,37 @@ def run(names: Sequence[str], count: int, seed: int, fast_producer: bool) -> dic
     return found | {"bound_ms": bound_ms, "inputs": inputs}
 
 
+def run_selectors(seed: int) -> dict[str, object]:
+    """All selectors, with a producer that hears which of its chunks come out, and one that does
+    not. A share: of the chunks, those sent first to the cluster, in the second half."""
+    found: dict[str, object] = {"broadcasts": BROADCASTS, "seed": seed}
+    clusters = "; ".join(
+        f"{number}: {1e3 * each.latency:.0f} ms, {each.price}{each.fault and ', ' + each.fault}"
+        for number, each in selecting.CLUSTERS.items()
+    )
+    print(f"clusters, one way and tokens per byte: {clusters}")
+    head = "".join(f"{number:>6}" for number in selecting.CLUSTERS)
+    print(f"{'':22}delivered   mean ms  tokens/B  share to {head}")
+    with tempfile.TemporaryDirectory(prefix="bruit-bench-") as folder:
+        for listens in (True, False):
+            for name, select in selecting.selectors(Path(folder)).items():
+                outcome = selecting.compare(select, BROADCASTS, seed=seed, listens=listens)
+                label = f"{name}, {'listens' if listens else 'deaf'}"
+                shares = "".join(f"{each:6.2f}" for each in outcome.late_shares.values())
+                print(
+                    f"{label:22}{outcome.delivered:9.3f}{outcome.mean_ms:10.0f}"
+                    f"{outcome.price:10.2f}           {shares}",
+                    flush=True,
+                )
+                found[label] = msgspec.to_builtins(outcome, str_keys=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.block_sim", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--nodes", type=int, default=NODES, help=f"at least 64 ({NODES})")
+    parser.add_argument("--mesh", type=int, default=MESH, help=f"D of gossipsub ({MESH})")
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="which of them (all)")
     parser.add_argument("--seed", type=int, default=SEED, help="of places, graph and dice")
     parser.add_argument("--fast-producer", action="store_true", help="node 0 has a fast link")
@@ -306,11 +352,17 @@ def main() -> None:
     names = arguments.systems.split(",")
     if unknown := [name for name in names if name not in SYSTEMS]:
         parser.error(f"--systems: no {', '.join(unknown)}; there are {', '.join(SYSTEMS)}")
+    if not 4 <= arguments.mesh <= 32:
+        parser.error("--mesh: use 4 to 32")
     if arguments.nodes < 64:  # a fifth of them are fast, and twelve of those are members
         parser.error("--nodes: use 64 or more")
+    if arguments.selectors:
+        print(json.dumps(run_selectors(arguments.seed)))
+        return
     gc.disable()  # thousands of routers to look through, and hardly a cycle
     share_messages()
-    print(json.dumps(run(names, arguments.nodes, arguments.seed, arguments.fast_producer)))
+    figures = run(names, arguments.nodes, arguments.mesh, arguments.seed, arguments.fast_producer)
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

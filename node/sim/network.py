@@ -65,9 +65,12 @@ from bruit.node.gossip.params import RouterConfig
 from bruit.node.gossip.router import Router
 from bruit.node.sim.action_log import ActionLog
 from bruit.node.sim.authors import Notary, Signatures
-from bruit.node.sim.clock import Clock
-from bruit.node.sim.links import Carrier, Channel, LinkModel
+from bruit.node.sim.bandwidth import Downlink, PacedCarrier, Uplink, pace
+from bruit.node.sim.clock import Clock, Function
+from bruit.node.sim.direct import DirectFrame, DirectFrames
+from bruit.node.sim.links import Channel, LinkModel
 from bruit.node.sim.nodes import Delivery, Machine, SimNode
+from bruit.node.sim.statistics import SimStatistics
 from bruit.node.sim.stubs import PeerStub
 from bruit.scoring.seam import NeutralScores, Scores
 from bruit.scoring.thresholds import Thresholds
@@ -77,21 +80,6 @@ from bruit.topics.message import SignaturePolicy
 from bruit.topics.validation import ACCEPTED
 
 MachineFactory = Callable[[PeerId, Random], Machine]  # own id and dice → machine
-
-
-class SimStatistics(msgspec.Struct, frozen=True):
-    """What the network did since it was made."""
-
-    now: float  # seconds
-    events: int  # taken from the queue
-    frames: int  # sent, whether or not they arrived
-    frame_bytes: int  # in those
-    lost: int  # frames that loss took
-    dropped: int  # frames refused by full queues
-    cancelled: int  # messages taken out of queues by CancelQueued
-    undeliverable: int  # frames for peers that were not connected
-    deliveries: int  # messages handed to applications
-    refused_records: int  # Connect actions whose record was not the peer's
 
 
 class SimNetwork:
@@ -145,7 +133,8 @@ class SimNetwork:
         self._connections = count()
         self._answers: deque[Event] = deque()  # to actions that take no time
         self._clock = Clock()
-        self._carrier = Carrier(self._clock, self._arrived, self._ended)
+        self._carrier = PacedCarrier(self._clock, self._arrived, self._ended)
+        self._direct = DirectFrames(self._clock, self._carrier, self._dial)
         self._dropped = self._undeliverable = self._deliveries = self._refused_records = 0
 
     @property
@@ -233,7 +222,7 @@ class SimNetwork:
         self._require_up(node)
         node.up = False
         for channel in node.channels.values():
-            channel.queue = None
+            channel.fall_silent()
             channel.back.receiving = False
             self._clock.at(self.now + self._detection_delay, self._ended, channel, None)
         node.channels.clear()
@@ -254,6 +243,14 @@ class SimNetwork:
             channel = sender.channels.get(receiver.peer_id)
             if channel is not None:
                 channel.reshape(way)
+
+    def set_bandwidth(
+        self, node: SimNode, *, up: float | None = None, down: float | None = None
+    ) -> None:
+        """What ``node`` sends and receives over all its connections: bytes per second, None for
+        no limit. Counts for connections made from now on."""
+        node.uplink = None if up is None else Uplink(up)
+        node.downlink = None if down is None else Downlink(down)
 
     def connect(self, dialer: SimNode, listener: SimNode) -> None:
         """Dial. Both are connected one round trip later, if they still can be; at most once."""
@@ -340,6 +337,8 @@ class SimNetwork:
         there = Channel(dialer, listener, True, self._link(dialer, listener), seed + "/there")
         back = Channel(listener, dialer, False, self._link(listener, dialer), seed + "/back")
         there.back, back.back = back, there
+        for channel in (there, back):
+            pace(channel)
         dialer.channels[listener.peer_id] = there
         listener.channels[dialer.peer_id] = back
         protocol = max(dialer.protocol, listener.protocol, key=PROTOCOLS.index)  # newest first
@@ -350,16 +349,23 @@ class SimNetwork:
         for channel in (there, back):
             peer = channel.receiver
             self._hand_in(channel.sender, RecordLearnt(peer.peer_id, peer.record))
+        for channel in (there, back):
+            self._direct.on_connected(channel)
 
     def _close(self, channel: Channel) -> None:
         """The sender of ``channel`` ends the connection: it takes nothing more from it."""
         del channel.sender.channels[channel.receiver.peer_id]
         channel.back.receiving = False
+        self._direct.on_ended(channel)
         if channel.receiving:  # else a cut is between the two
             self._carrier.end(channel)
 
-    def _arrived(self, channel: Channel, event: FrameReceived) -> None:
-        if channel.receiving:
+    def _arrived(self, channel: Channel, event: FrameReceived | DirectFrame) -> None:
+        if not channel.receiving:
+            return
+        if isinstance(event, DirectFrame):
+            self._direct.arrived(channel, event)
+        else:
             self._hand_in(channel.receiver, event)
 
     def _ended(self, channel: Channel, _: None) -> None:
@@ -367,7 +373,8 @@ class SimNetwork:
         node, peer = channel.receiver, channel.sender.peer_id
         channel.receiving = False
         if node.channels.get(peer) is channel.back:
-            channel.back.queue = None
+            self._direct.on_ended(channel.back)
+            channel.back.fall_silent()
             del node.channels[peer]
             self._hand_in(node, PeerDisconnected(peer))
 
@@ -392,6 +399,24 @@ class SimNetwork:
         if not node.published or node.published[-1].ticket != ticket:
             raise LocalError(f"the machine of {node.name} did not answer Publish")
         return node.published[-1]
+
+    def send_direct(self, node: SimNode, peer: PeerId, protocol: str, frame: bytes) -> bool:
+        """Send a frame outside of gossip to the ``direct`` handler of a peer, which is dialled
+        where need be. False where there is no room for it. Not inside of an event."""
+        self._require_up(node)
+        other = self._directory.get(peer)
+        if other is None:
+            raise LocalError(f"there is no node {peer.hex()}")
+        return self._direct.send(node, other, DirectFrame(node.peer_id, protocol, frame))
+
+    def at(self, time: float, function: Function, subject: object, argument: object) -> None:
+        """Call ``function(subject, argument)`` at ``time``, between two events."""
+        self._clock.at(time, function, subject, argument)
+
+    def log(self, node: SimNode, action: msgspec.Struct) -> None:
+        """Write the action of another machine of ``node`` to the action log, if there is one."""
+        if self._action_log is not None:
+            self._action_log.write(self.now, node.name, action, self._names)
 
     def hand_in(self, node: SimNode, event: Event) -> None:
         """Give a machine any event, now, and carry out what follows from it."""
@@ -523,6 +548,10 @@ class SimNetwork:
 
     def _validate(self, node: SimNode, action: Validate) -> None:
         message = action.message
+        judge = node.judges.get(message.topic)
+        if judge is not None:
+            judge(action)
+            return
         validator = node.validators.get(message.topic)
         if validator is None:
             self._answers.append(Validated(action.ticket, ACCEPTED, message.data))

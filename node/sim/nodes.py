@@ -5,11 +5,13 @@ from typing import Protocol as Interface
 
 import msgspec
 
-from bruit.node.gossip.actions import Action, Published, Report
+from bruit.node.gossip.actions import Action, Published, Report, Validate
 from bruit.node.gossip.events import Event, Protocol
 from bruit.node.gossip.params import RouterConfig
 from bruit.node.gossip.router import Router
 from bruit.node.sim.authors import SimAuthor
+from bruit.node.sim.bandwidth import Downlink, Uplink
+from bruit.node.sim.direct import DirectHandler
 from bruit.node.sim.links import Channel
 from bruit.topics.errors import LocalError
 from bruit.topics.keys import PeerId
@@ -17,6 +19,7 @@ from bruit.topics.message import Author
 from bruit.topics.validation import Validation
 
 Validator = Callable[[str, bytes], Validation]  # topic and data → verdict
+Judge = Callable[[Validate], None]  # answered later, with a Validated event
 
 
 class Machine(Interface):
@@ -62,8 +65,11 @@ class SimNode:
         "channels",
         "config",
         "delivered",
+        "direct",
+        "downlink",
         "group",
         "index",
+        "judges",
         "machine",
         "name",
         "peer_id",
@@ -72,6 +78,7 @@ class SimNode:
         "record",
         "reports",
         "up",
+        "uplink",
         "validators",
         "verifier_free_at",
     )
@@ -102,6 +109,10 @@ class SimNode:
         self.channels: dict[PeerId, Channel] = {}  # outgoing, by who is at the other end
         self.group = 0  # of a partition
         self.validators: dict[str, TopicValidator] = {}
+        self.judges: dict[str, Judge] = {}
+        self.direct: DirectHandler | None = None  # what hears frames outside of gossip
+        self.uplink: Uplink | None = None  # None: without bound
+        self.downlink: Downlink | None = None
         self.verifier_free_at = 0.0  # when the signature checks under way are done
 
     def __repr__(self) -> str:
@@ -131,3 +142,11 @@ class SimNode:
         if delay < 0:
             raise LocalError(f"validator delay {delay}: use seconds from 0")
         self.validators[topic] = TopicValidator(validator, delay)
+
+    def entrust(self, topic: str, judge: Judge) -> None:
+        """Have the messages of ``topic`` judged by who takes its time.
+
+        ``judge`` is called inside of an event and hands nothing in; later it answers with
+        `SimNetwork.hand_in` of a Validated. It goes before a validator.
+        """
+        self.judges[topic] = judge
