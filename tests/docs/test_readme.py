@@ -62,6 +62,17 @@ def test_the_first_commands_are_demo_and_test() -> None:
 
 
 @pytest.mark.sockets
+async def test_blocks_go_through_clusters_as_it_says(tmp_path: Path) -> None:
+    (demos,) = blocks("Blocks through clusters")
+    with trio.fail_after(len(demos.splitlines()) * PATIENCE):
+        async with trio.open_nursery() as nursery:
+            terminal = await open_terminal(nursery, demos, tmp_path)
+            assert await terminal.process.wait() == 0, terminal.said
+    assert "6 of 6 consumers have the block" in terminal.said
+    assert '"holds":true' in terminal.said.replace(" ", "")
+
+
+@pytest.mark.sockets
 async def test_two_nodes_talk_as_the_walk_through_says(tmp_path: Path) -> None:
     paths, configuration, alice, bob, listen, publish = blocks("Two nodes that talk")
     (tmp_path / "README.md").write_text(README)
