@@ -200,7 +200,10 @@ class LazyGossip:
         self.announcing.heartbeat(now)
 
     def advertise(self, now: float) -> None:
-        """IHAVE for each topic of mesh and fanout, to peers outside of it; then shift the cache."""
+        """IHAVE for each topic of mesh and fanout, to peers outside of it; then shift the cache.
+
+        On announced topics to those, too, that have joined the mesh since the last time.
+        """
         context, threshold = self._context, self._context.thresholds.gossip
         deaf = {  # one look at each peer, not one for each of its topics
             peer.id: None
@@ -210,10 +213,15 @@ class LazyGossip:
             or not context.scores.reaches(peer.id, threshold, now)
         }
         meshes, fanouts = self._mesh.snapshot()
+        newcomers = self._mesh.newcomers()
         ids = self.cache.gossip_ids() | self.announcing.cache.gossip_ids()
         for topic, members in (*meshes.items(), *fanouts.items()):
             if topic in ids:
-                self._advertise(topic, ids[topic], {**deaf, **dict.fromkeys(members)})
+                told = dict.fromkeys(members)
+                if context.config.topic(topic).announced is not None:
+                    for peer in newcomers.get(topic, ()):  # were not told of what came before
+                        told.pop(peer, None)
+                self._advertise(topic, ids[topic], {**deaf, **told})
         self.cache.shift()
         self.announcing.cache.shift()
 

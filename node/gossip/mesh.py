@@ -40,10 +40,16 @@ class Mesh:
         self._context = context
         self._mesh: dict[str, dict[PeerId, None]] = {}
         self._fanout: dict[str, dict[PeerId, None]] = {}
+        self._newcomers: dict[str, dict[PeerId, None]] = {}
         self._published: dict[str, float] = {}  # fanout topic → time of the last publication
         self.backoffs = Backoffs(context.params.backoff_slack)
 
     # What we know
+
+    def newcomers(self) -> dict[str, dict[PeerId, None]]:
+        """Who has joined which mesh since this was last asked; may have left it again."""
+        newcomers, self._newcomers = self._newcomers, {}
+        return newcomers
 
     def topics(self) -> list[str]:
         """The topics we are subscribed to."""
@@ -374,6 +380,7 @@ class Mesh:
 
     def _graft(self, peer: Peer, topic: str, now: float, by_peer: bool) -> None:
         self._mesh[topic][peer.id] = None
+        self._newcomers.setdefault(topic, {})[peer.id] = None
         self._context.scores.grafted(peer.id, topic, now)
         self._context.tags.grafted(peer.id, topic)
         if not by_peer:

@@ -147,6 +147,17 @@ def test_who_asks_is_sent_the_message_for_as_long_as_it_is_kept() -> None:
     assert not sent(handheld.receive(two, iwant(id_from_content(message))), two)
 
 
+def test_who_joins_the_mesh_later_hears_of_a_message_at_the_next_heartbeat() -> None:
+    handheld = Handheld(announcing())
+    handheld.subscribe(TOPIC)
+    one = handheld.connect("one", TOPIC)
+    message = handheld.write("author", TOPIC, b"a block")
+    handheld.receive_message(one, message)
+    late = handheld.connect("late", TOPIC)
+    assert late in handheld.mesh(TOPIC)
+    assert told_of(handheld.beat(), late) == [id_from_content(message)]
+
+
 def test_a_floodsub_peer_which_cannot_ask_is_sent_the_message_unasked() -> None:
     handheld, one, _, _ = between(announcing())
     flooded = handheld.connect("old", TOPIC, protocol=Protocol.FLOODSUB)
@@ -185,12 +196,16 @@ class OnlyTwo:
     """Wants two messages, whichever."""
 
     def __init__(self) -> None:
+        self.keeps = False
         self.under_way: list[bytes] = []
         self.over: list[tuple[bytes, str]] = []
         self.offers: list[tuple[bytes, bytes]] = []
 
     def wants(self, message_id: bytes) -> bool:
         return len(self.under_way) < 2
+
+    def shares(self, message_id: bytes) -> bool:
+        return not self.keeps
 
     def offered(self, message_id: bytes, peer: bytes) -> None:
         self.offers.append((message_id, peer))
@@ -205,6 +220,18 @@ class OnlyTwo:
     def given_up(self, message_id: bytes) -> None:
         self.under_way.remove(message_id)
         self.over.append((message_id, "given up"))
+
+
+def test_what_the_application_does_not_share_is_announced_to_nobody() -> None:
+    wants = OnlyTwo()
+    wants.keeps = True
+    handheld, one, two, _ = between(announcing(Announced(wants=wants)))
+    message = handheld.write("author", TOPIC, b"a block")
+    actions = handheld.receive_message(one, message)
+    assert not of(actions, SendMessage)
+    assert told_of(actions, two) == []
+    answered = handheld.receive(two, iwant(id_from_content(message)))
+    assert [each.message_id for each in of(answered, SendMessage)] == [id_from_content(message)]
 
 
 def test_only_what_the_application_wants_is_asked_for() -> None:
