@@ -44,7 +44,7 @@ from bruit.node.relay.events import (
 from bruit.node.relay.evidence import Evidence, Exhibit, Kind, exhibit_of, plain
 from bruit.node.relay.gathering import RECORD, Broadcast, Gathering, Key, Placed, Pool, State
 from bruit.node.relay.params import ChannelParams, RelayParams
-from bruit.node.relay.recent import Recent
+from bruit.node.relay.recent import Patience, Recent
 from bruit.node.relay.signing import CheckedChunk, well_formed
 from bruit.node.relay.stake_watch import StakeWatch, Told, stake_evidence
 from bruit.node.relay.wants import ChunkWants, group_of
@@ -63,6 +63,10 @@ from bruit.topics.validation import ACCEPTED, Verdict, ignore, reject
 MAX_CHECKING_BYTES = 64 << 20  # frames under verification, of all peers; guess
 MAX_TESTIMONIES_PER_PEER = 64  # replays and false witnesses that are disputed; guess
 MAX_TESTIMONIES = 4096  # of all peers; guess
+# Chunks of unknown producers or members from one peer within a tolerable latency, before that is
+# held against it: a marketplace may be slow to come. Guess: a peer's part of a block of which a new
+# cluster has a quarter.
+MAX_STRANGE = 8
 MAX_DELIVERED = 65_536  # hashes of delivered blocks that are remembered; guess
 
 _EXPIRY = "chunk-expiry"
@@ -116,6 +120,7 @@ class Consumer:
         self._rng = rng
         self._wants = dict(wants)
         self._market = Recent(params.tolerable_latency)
+        self._patience = Patience(MAX_STRANGE, params.tolerable_latency)
         self._watch = StakeWatch(params)
         self._gathering = Gathering(params)
         self._next_ticket = 0
@@ -156,6 +161,7 @@ class Consumer:
 
     def _forget(self, now: float) -> None:
         self._gathering.forget(now)
+        self._patience.forget(now)
         for memory in (self._delivered, self._delivered_ids):
             while memory and next(iter(memory.values())) < now - self._memory:
                 memory.popitem(last=False)
@@ -255,7 +261,11 @@ class Consumer:
         if market.now is None:
             return drops.UNKNOWN_PRODUCER, False
         if market.producer(checked.producer) is None:
-            return drops.UNKNOWN_PRODUCER, not market.was_producer(checked.producer, now)
+            if market.was_producer(checked.producer, now):
+                return drops.UNKNOWN_PRODUCER, False
+            # A byte that was changed makes both signatures those of nobody known.
+            garbled = market.cluster_of(checked.member, now) is None
+            return drops.UNKNOWN_PRODUCER, garbled or self._patience.ends(checking.peer, now)
         age = now - checked.attested.timestamp
         if age > self._params.tolerable_latency:
             reason = (
@@ -267,15 +277,13 @@ class Consumer:
         if age < -self._params.tolerable_latency:
             return drops.TOO_FAR_AHEAD, False
         # After the age: who has witnessed an old chunk may have been a member then.
-        if market.cluster_of(checked.member) is None:
-            if market.was_member(checked.member, now):
-                return drops.FALSE_WITNESS, False
+        if market.cluster_of(checked.member, now) is None:
             reason = (
                 f"{checked.member.hex()}, a member of no cluster, witnessed a chunk that came from "
                 f"peer {peer_id_text(checking.peer)}"
             )
             self._testify(Kind.FALSE_WITNESS, reason, checking, checked, now)
-            return drops.FALSE_WITNESS, True
+            return drops.FALSE_WITNESS, self._patience.ends(checking.peer, now)
         return None
 
     def _testify(
@@ -327,7 +335,7 @@ class Consumer:
                 self._actions.append(Dispute(stake_evidence(fault, self._params, now)))
             conflicting = fault.kind is Kind.CONFLICTING_CHUNKS
             return drops.CONFLICTING if conflicting else drops.OVERSPENT, False
-        cluster = self._market.cluster_of(checked.member)
+        cluster = self._market.cluster_of(checked.member, now)
         placed, broadcast = self._gathering.place(channel, checked, cluster, now)
         if broadcast is None or placed is Placed.NO_ROOM:
             return drops.TOO_BUSY, False

@@ -231,12 +231,11 @@ class Oracle:
         lately = book.lately(now, latency)
         if stake_in(book.market, checked.producer) is None:
             known = any(stake_in(each, checked.producer) is not None for each in lately)
-            assert verdict is (Verdict.IGNORE if known else Verdict.REJECT)
+            assert verdict is Verdict.IGNORE if known else verdict is not Verdict.ACCEPT
         elif abs(self._age(checked, now)) > latency:
             assert verdict is Verdict.IGNORE
-        elif cluster_in(book.market, checked.member) is None:
-            known = any(cluster_in(each, checked.member) is not None for each in lately)
-            assert verdict is (Verdict.IGNORE if known else Verdict.REJECT)
+        elif all(cluster_in(each, checked.member) is None for each in (book.market, *lately)):
+            assert verdict is not Verdict.ACCEPT
         else:
             expected = self._gathered(book, checked, actions, now)
             assert expected is None or verdict is expected, (verdict, expected)
