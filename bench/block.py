@@ -1,6 +1,6 @@
-"""A block of 1 MB to 16 nodes: whole over gossipsub, ours and go's, and in coded chunks.
+"""A block of 1 MB to 16 nodes: whole over gossipsub, in coded chunks, and through the relay.
 
-    python -m bench.block [--systems gossip_ours,chunked] [--loss 0,0.1,1] [--blocks 5]
+    python -m bench.block [--systems gossip_ours,relay] [--loss 0,0.1,1] [--blocks 5]
 
 Processes in network namespaces with the delays, rates and loss of a world between them
 (`bench.emulation`); needs root. The systems take turns, each on a new network. The last
@@ -10,6 +10,7 @@ line of output is one JSON object. BLOCK.md says what is measured.
 import argparse
 import bz2
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -25,6 +26,7 @@ from statistics import median
 
 import msgspec
 
+from bench.block_relay import relay_systems
 from bench.block_systems import DEGREE, Block, Delivery, Session, System, gossip_systems, graph
 from bench.emulation.network import CONGESTION_CONTROL, MTU, QUEUE, Network, open_network
 from bench.emulation.regions import Place, bound, layout, places
@@ -36,7 +38,6 @@ from bruit.plugins.bitcoin.generate import generate_block
 
 NODES = 16
 SCALE = 0.1  # of the rates, so that the processors are not what is measured: see BLOCK.md
-BLOCKS = 5
 LOSSES = (0.0, 0.1, 1.0)  # per cent
 TIMEOUT = 120.0  # seconds for a block
 PAUSE = 2.0  # seconds between blocks at least; then until the network is quiet
@@ -49,6 +50,8 @@ NONCE = slice(76, 80)  # of a block header: each block of a run has another one
 # System → the implementation of bench.mesh, and the program where it is another.
 GOSSIP = {"gossip_ours": "ours", "gossip_go": "go", "chunked": "ours"}
 PROGRAMS = {"chunked": (sys.executable, "-m", "bench.peer_chunked")}
+# System → blocks that count: fewer of those that take long, so that all takes under 25 minutes.
+BLOCKS = {"gossip_ours": 2, "gossip_go": 2, "chunked": 3, "relay": 5, "relay_drop": 5}
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -151,7 +154,7 @@ def measure(
     with open_network(layout(nodes), loss / 100, backend=backend) as network:
         with system(network) as session:
             until_quiet(network, blocks[0].size)
-            send(network, session, blocks[0])
+            show(loss, name, "warm-up", msgspec.structs.asdict(send(network, session, blocks[0])))
             before = network.counts()
             each = []
             for number, block in enumerate(blocks[1:], 1):
@@ -159,7 +162,8 @@ def measure(
                 show(loss, name, str(number), msgspec.structs.asdict(each[-1]))
             versions = session.versions
         after = network.counts()
-        found = medians(each) | {
+        found: dict[str, object] = medians(each) | {
+            "blocks": len(each),
             "packets": {key: after[key] - before[key] for key in after},
             "backend": network.backend,
         }
@@ -185,17 +189,18 @@ def print_head() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.block", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--systems", default=",".join(GOSSIP), help="which of them (all)")
+    parser.add_argument("--systems", default=",".join(BLOCKS), help="which of them (all)")
     parser.add_argument("--loss", default=",".join(f"{each:g}" for each in LOSSES), help="per cent")
-    parser.add_argument("--blocks", type=int, default=BLOCKS, help=f"of each system ({BLOCKS})")
+    each = ", ".join(f"{name} {blocks}" for name, blocks in BLOCKS.items())
+    parser.add_argument("--blocks", type=int, default=0, help=f"of each system ({each})")
     parser.add_argument("--scale", type=float, default=SCALE, help=f"of the rates ({SCALE})")
     parser.add_argument("--seed", type=int, default=SEED, help="of places and graph")
     parser.add_argument("--fast-producer", action="store_true", help="node 0 has a fast link")
     parser.add_argument("--backend", choices=("wire", "netem"), default="", help="of the network")
     arguments = parser.parse_args()
     arguments.systems = arguments.systems.split(",")
-    if unknown := [name for name in arguments.systems if name not in GOSSIP]:
-        parser.error(f"--systems: no {', '.join(unknown)}; there are {', '.join(GOSSIP)}")
+    if unknown := [name for name in arguments.systems if name not in BLOCKS]:
+        parser.error(f"--systems: no {', '.join(unknown)}; there are {', '.join(BLOCKS)}")
     arguments.loss = [float(each) for each in arguments.loss.split(",")]
     return arguments
 
@@ -204,13 +209,15 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and clean up
     arguments = parse_arguments()
     record = Record()
-    commands = prepared(sorted({GOSSIP[name] for name in arguments.systems}), record)
+    kinds = {GOSSIP[name] for name in arguments.systems if name in GOSSIP}
+    commands = prepared(sorted(kinds), record)
     programs = {
         name: PROGRAMS.get(name, commands[GOSSIP[name]])
         for name in arguments.systems
-        if GOSSIP[name] in commands
+        if GOSSIP.get(name) in commands
     }
-    systems = gossip_systems(programs, arguments.seed)
+    systems = gossip_systems(programs, arguments.seed) | relay_systems(arguments.seed)
+    systems = {name: systems[name] for name in arguments.systems if name in systems}
     nodes = places(NODES, arguments.scale, arguments.seed, fast_producer=arguments.fast_producer)
     raw, source = read_block()
     print(f"block: {source}, {len(raw):,} bytes; bound {1e3 * bound(nodes, len(raw)):.0f} ms")
@@ -218,16 +225,21 @@ def main() -> None:
     results: dict[float, dict[str, object]] = {loss: {} for loss in arguments.loss}
     versions: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory(prefix="bruit-bench-") as folder:
-        blocks = variants(raw, arguments.blocks + 1, Path(folder))
-        for loss in arguments.loss:
-            for name, system in systems.items():
+        counts = {name: arguments.blocks or BLOCKS[name] for name in systems}
+        blocks = variants(raw, max(counts.values(), default=0) + 1, Path(folder))
+        try:
+            for loss, (name, system) in itertools.product(arguments.loss, systems.items()):
+                results[loss][name] = None
                 try:
                     results[loss][name], versions[name] = measure(
-                        name, system, nodes, loss, blocks, arguments.backend
+                        name, system, nodes, loss, blocks[: counts[name] + 1], arguments.backend
                     )
-                except BenchError as problem:
-                    record.leave_out(name, f"loss {loss:g} %", str(problem))
-    print(json.dumps(summary(arguments, nodes, (raw, source), results, versions, record)))
+                except Exception as problem:  # noqa: BLE001, the others are measured all the same
+                    reason = f"{type(problem).__name__}: {problem}"
+                    record.leave_out(name, f"loss {loss:g} %", reason)
+        finally:
+            found = summary(arguments, nodes, (raw, source), results, versions, record)
+            print(json.dumps(found), flush=True)
 
 
 def summary(
@@ -253,7 +265,7 @@ def summary(
         "inputs": {
             "block": source,
             "bytes": len(raw),
-            "blocks": arguments.blocks,
+            "blocks": {name: arguments.blocks or BLOCKS[name] for name in arguments.systems},
             "scale": arguments.scale,
             "seed": arguments.seed,
             "nodes": msgspec.to_builtins(nodes),

@@ -87,26 +87,40 @@ class GossipSession:
 @contextmanager
 def gossip(name: str, command: Sequence[str], seed: int, network: Network) -> Iterator[Session]:
     """A gossipsub that `bench.mesh` measures, with its defaults; the same graph for all."""
-    count = len(network.addresses)
     with ExitStack() as stack:
         remotes = peers(stack, name, command, network)
-        nodes = [At(remote) for remote in remotes]
-        pairs = graph(count, seed)
-        for node in nodes:
-            subscribe(node)
-        connect([(nodes[dialler], nodes[to]) for dialler, to in pairs])
-        for index, node in enumerate(nodes):
-            until_known(node, sum(index in pair for pair in pairs))
+        meshed(remotes, seed)
         yield GossipSession(remotes)
 
 
-def peers(stack: ExitStack, name: str, command: Sequence[str], network: Network) -> list[Remote]:
-    """A process of PROTOCOL.md at each node, listening; ``stack`` ends them."""
+def meshed(remotes: Sequence[Remote], seed: int) -> None:
+    """Subscribe all, and connect them as `graph` says."""
+    nodes = [At(remote) for remote in remotes]
+    pairs = graph(len(nodes), seed)
+    for node in nodes:
+        subscribe(node)
+    connect([(nodes[dialler], nodes[to]) for dialler, to in pairs])
+    for index, node in enumerate(nodes):
+        until_known(node, sum(index in pair for pair in pairs))
+
+
+def peers(
+    stack: ExitStack,
+    name: str,
+    command: Sequence[str],
+    network: Network,
+    extra: Sequence[Mapping[str, object]] = (),
+) -> list[Remote]:
+    """A process of PROTOCOL.md at each node, listening; ``stack`` ends them.
+
+    ``extra``: what each node's process is told beside the settings of all.
+    """
     remotes: list[Remote] = []
     for node, address in enumerate(network.addresses):
         if node >= AT_A_TIME:
             remotes[node - AT_A_TIME].listen()
-        settings = {"nodes": 1, "policy": "sign", "heartbeats": False, "listen": address}
+        settings: dict[str, object] = {"nodes": 1, "policy": "sign", "heartbeats": False}
+        settings |= {"listen": address} | (extra[node] if extra else {})
         remote = Remote(f"{name}-{node}", network.command(node, command), settings)
         remotes.append(stack.enter_context(remote))
     for remote in remotes[-AT_A_TIME:]:

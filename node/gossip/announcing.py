@@ -225,6 +225,9 @@ class Announcing:
         for peer in targets:
             known = context.peers.get(peer)
             (told if known is not None and known.protocol.has_mesh else deaf).append(peer)
+        wants = self._params(topic).wants
+        if not pushed and wants is not None and not wants.shares(message_id):
+            return tuple(deaf)
         if pushed:
             context.rng.shuffle(told)
         entries = ihave_entries(topic, [message_id], context.max_control)

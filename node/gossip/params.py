@@ -128,6 +128,9 @@ class Wants(Protocol):
     def wants(self, message_id: bytes) -> bool:
         """Whether a message that is announced is worth asking for, now."""
 
+    def shares(self, message_id: bytes) -> bool:
+        """Whether to announce a message of somebody else's that has come, now."""
+
     def offered(self, message_id: bytes, peer: PeerId) -> None:
         """A peer says that it has this message, which may be here or not.
 

@@ -50,6 +50,7 @@ class _Broadcast(msgspec.Struct):
     finished: bool = False
     asked: dict[bytes, None] = {}  # names that were asked for and have not come
     judging: dict[bytes, None] = {}  # chunks that have come and are not judged yet
+    judged: dict[bytes, None] = {}  # chunks that were
 
 
 class _Watched(msgspec.Struct):
@@ -66,6 +67,7 @@ class ChunkWants:
     """
 
     def __init__(self, min_chunks: int) -> None:
+        self._min_chunks = min_chunks
         self._enough = min_chunks + SPARE
         self._broadcasts: OrderedDict[bytes, _Broadcast] = OrderedDict()
         self._watched: OrderedDict[bytes, _Watched] = OrderedDict()
@@ -82,11 +84,18 @@ class ChunkWants:
     # What the router asks and tells
 
     def wants(self, message_id: bytes) -> bool:
+        if not self.shares(message_id):
+            return False
         known = self._broadcasts.get(message_id[:GROUP_SIZE])
         if known is None:
             return True
         under_way = known.gathered + len(known.asked) + len(known.judging)
         return not known.finished and under_way < self._enough
+
+    def shares(self, message_id: bytes) -> bool:
+        # Until enough chunks of an own broadcast are out, the uplink is for those that are not.
+        watched = self._watched.get(message_id[:GROUP_SIZE])
+        return watched is None or len(watched.heard) >= self._min_chunks
 
     def offered(self, message_id: bytes, peer: PeerId) -> None:
         self._hear(message_id, peer)
@@ -97,7 +106,8 @@ class ChunkWants:
     def came(self, message_id: bytes) -> None:
         known = self._broadcast(message_id[:GROUP_SIZE])
         known.asked.pop(message_id, None)
-        known.judging[message_id[:_CHUNK]] = None
+        if message_id[:_CHUNK] not in known.judged:  # a member publishes what it has judged
+            known.judging[message_id[:_CHUNK]] = None
         self._hear(message_id, HERE)
 
     def given_up(self, message_id: bytes) -> None:
@@ -108,7 +118,9 @@ class ChunkWants:
     def judged(self, group: bytes, chunk: int) -> None:
         """A chunk was judged, and either counts as gathered now or is of no use."""
         name = group + chunk.to_bytes(2, "big")
-        self._broadcast(group).judging.pop(name, None)
+        known = self._broadcast(group)
+        known.judging.pop(name, None)
+        known.judged[name] = None
         self._hear(name, HERE)  # where nobody was asked for it: pushed, or passed on by this node
 
     def gathered(self, group: bytes, count: int) -> None:
@@ -120,6 +132,7 @@ class ChunkWants:
         known = self._broadcast(group)
         known.finished = True
         known.judging.clear()
+        known.judged.clear()
 
     # What the producer tells and asks
 

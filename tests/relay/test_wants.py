@@ -170,3 +170,31 @@ def test_what_was_heard_is_forgotten_with_the_broadcast() -> None:
     for number in range(MAX_BROADCASTS):
         wants.finished(group_of(number.to_bytes(4, "big"), NOW + 1))
     assert wants.heard(GROUP) == {}
+
+
+def test_own_chunks_are_neither_asked_for_nor_shared_until_enough_are_out() -> None:
+    wants = ChunkWants(4)
+    wants.watch(GROUP, 8)
+    for chunk in range(3):
+        wants.offered(name(chunk), b"one")
+        wants.offered(name(chunk), b"two")
+    assert not wants.wants(name(0))
+    assert not wants.shares(name(0))
+    wants.offered(name(3), b"one")
+    assert wants.wants(name(0))
+    assert wants.shares(name(0))
+
+
+def test_chunks_of_others_are_shared_at_once() -> None:
+    wants = ChunkWants(4)
+    wants.watch(group_of(MESSAGE_ID, NOW + 1), 8)
+    assert wants.shares(name(0))
+
+
+def test_a_chunk_that_was_judged_before_it_was_published_is_not_waited_for() -> None:
+    wants = ChunkWants(1)
+    for chunk in range(1 + SPARE):
+        wants.asked(name(chunk))
+        wants.judged(GROUP, chunk)  # passed on by the cluster, meanwhile
+        wants.came(name(chunk))
+    assert wants.wants(name(1 + SPARE))

@@ -8,14 +8,23 @@ from libp2p.abc import INetStream
 
 from bruit.node.net.host import beneath
 from bruit.node.net.link import WRITE_SIZE, Traffic
+from bruit.node.net.relay.turns import Turns
 from bruit.topics.uvarint import encode_uvarint
+
+IN_TURN = 16_384  # bytes gathered for a turn: small frames together; guess, TCP's buffer in trio
 
 
 class Outbox:
-    """Queueing never waits; only writing does. ``limit``: bytes queued at most."""
+    """Queueing never waits; only writing does.
 
-    def __init__(self, limit: int, traffic: Traffic) -> None:
+    ``limit``: bytes queued at most. With ``turns``, large frames are written one at a time, each
+    in a turn; else as many together as there are.
+    """
+
+    def __init__(self, limit: int, traffic: Traffic, turns: Turns | None = None) -> None:
         self._limit = limit
+        self._turns = turns
+        self._write_size = WRITE_SIZE if turns is None else IN_TURN
         self._traffic = traffic
         self._frames: deque[tuple[bytes, float]] = deque()  # and until when it is of use
         self._bytes = 0
@@ -53,14 +62,19 @@ class Outbox:
             if not self._frames:
                 self._closed = True  # idle: who comes now needs another
                 return
-            if data := self._gather():
-                with trio.fail_after(patience):
-                    await wire.write(data)
+            turn = await self._turns.take() if self._turns is not None else None
+            try:
+                if data := self._gather():
+                    with trio.fail_after(patience):
+                        await wire.write(data)
+            finally:
+                if self._turns is not None:
+                    self._turns.end(turn)
 
     def _gather(self) -> bytes:
         parts: list[bytes] = []
         size, now = 0, trio.current_time()
-        while self._frames and size < WRITE_SIZE:
+        while self._frames and size < self._write_size:
             frame, until = self._frames.popleft()
             self._bytes -= len(frame)
             if until < now:

@@ -25,6 +25,7 @@ from bruit.node.net.link import FAREWELL, Traffic
 from bruit.node.net.relay.blame import Blame
 from bruit.node.net.relay.outbox import Outbox
 from bruit.node.net.relay.protocols import MIN_FRAME, RelayProtocol
+from bruit.node.net.relay.turns import Turns
 from bruit.node.net.streams import READ_SIZE
 from bruit.node.relay.directory import peer_of
 from bruit.node.relay.wire import ACKNOWLEDGEMENT_SIZE
@@ -36,6 +37,8 @@ QUEUED = 33_554_432  # bytes for one peer and protocol; guess: a largest block w
 QUEUED_RECEIPTS = 65_536  # bytes of acknowledgements for one peer; guess: several blocks' chunks
 REACH_TIMEOUT = 5.0  # seconds to dial a member and open a stream; guess: of no use later
 WRITE_TIMEOUT = 10.0  # seconds that a peer may take over a write; guess: TOLERABLE_LATENCY
+WRITERS = 4  # submissions written at a time; guess: TCP starts slowly, one fills no uplink
+TURN = 0.25  # seconds after which a slow one does not count among them; guess: a round trip
 IDLE = 60.0  # seconds with nothing to write, after which our stream is closed; guess
 PAUSE = 1.0  # seconds before a peer that could not be reached, or kept, is tried again; guess
 INBOUND = 2  # streams that a peer may have open for a protocol: one, and its replacement
@@ -90,6 +93,7 @@ class RelayStreams:
         self._inbound: dict[_Key, dict[_Inbound, None]] = {}  # the oldest first
         self._latest: dict[PeerId, _Inbound] = {}  # whose frames came last: receipts go there
         self._pauses: dict[PeerId, float] = {}  # until when it is not tried again, trio's clock
+        self._turns = Turns(WRITERS, TURN)  # of submissions
         self._blame = Blame()
         self.traffic = Traffic()
         self.faults: dict[str, int] = {}  # why streams ended before their time, counted
@@ -137,7 +141,8 @@ class RelayStreams:
         if outbox is None:
             if self._nursery is None or trio.current_time() < self._pauses.get(peer, 0.0):
                 return False
-            outbox = self._outbound[peer, protocol] = Outbox(QUEUED, self.traffic)
+            turns = self._turns if protocol is RelayProtocol.SUBMIT else None
+            outbox = self._outbound[peer, protocol] = Outbox(QUEUED, self.traffic, turns)
             self._nursery.start_soon(self._serve, (peer, protocol), member.addresses, outbox)
         return outbox.push(frame, until)
 
