@@ -29,9 +29,6 @@ SELECTOR = "qos-selector"
 STAKE = 1 << 31  # tokens: for a thousand blocks
 MAX_BLOCK = 1_048_576  # bytes
 PORT = 4001  # at an address that nobody else has
-# Beside the relay's defaults. Seconds until a chunk goes another way: counted from when all chunks
-# are queued, and a slow producer's uplink takes 2.4 s for 48. With 1.5, most of them went twice.
-PARAMS: dict[str, object] = {"acknowledgement_timeout": 5.0}
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -127,7 +124,6 @@ def _config(address: str, roles: list[str], marketplace: Path) -> str:
         "network": {"listen": [_listen(address)], "min_peers": 0},
         "control": {"socket": ""},
         "relay": {"roles": roles, "selector": SELECTOR},
-        "relay.params": PARAMS,
         "relay.channels.blocks": {
             "id": 1,
             "topic": TOPIC,

@@ -55,9 +55,6 @@ from bruit.topics.errors import LocalError, PluginError
 from bruit.topics.keys import KeyType, PeerId, PrivateKey
 from bruit.topics.message import Message
 
-# Chunks asked of one peer at a time. Emulated (bench/BLOCK.md): with 4, slow peers that were the
-# first to announce had others wait up to 4 s for what faster ones had soon after.
-AT_ONCE = 1
 MARKETPLACE_INTERVAL = 1.0  # seconds between questions to the marketplace's plugin; guess
 MARKETPLACE_PATIENCE = 5.0  # seconds that a starting node waits for its first answer; guess
 SCORES_INTERVAL = 5.0  # seconds between readings of peer scores for the producer; guess
@@ -242,7 +239,7 @@ class Relay:
             wants = self._wants[number] = ChunkWants(channel.min_chunks)
             keep = self._config.params.tolerable_latency  # beyond, a chunk is a replay
             topics[channel.topic] = msgspec.structs.replace(
-                topics[channel.topic], announced=Announced(at_once=AT_ONCE, keep=keep, wants=wants)
+                topics[channel.topic], announced=Announced(pushed=0, keep=keep, wants=wants)
             )
         return msgspec.structs.replace(config, topics=topics)
 

@@ -416,8 +416,8 @@ FIELDS = {
         "From the first chunk of a message until it is disputed that too few have come.", "seconds"
     ),
     "relay.params.acknowledgement_timeout": Field(
-        "Until a chunk that nobody acknowledged is sent through another cluster. Below "
-        "tolerable_latency.",
+        "After the last acknowledgement of a broadcast, until chunks that have none are sent "
+        "through another cluster. Below tolerable_latency.",
         "seconds",
     ),
     "relay.channels.NAME.id": Field(

@@ -27,6 +27,11 @@ from bruit.node.gossip.wire import WRAPPING, ihave_entries
 from bruit.topics.keys import PeerId
 
 MAX_OFFERS = 100_000  # ids announced and not here, of all peers; guess: 10 peers' MAX_TRACKED
+# A peer is asked for as many messages at a time as it sends in this time, seconds: a slow one for
+# one, so that what others have sooner does not wait with it. Emulated (bench/BLOCK.md).
+PATIENCE = 1.0
+EAGER = 0.001  # seconds: no answer counts as faster
+REMEMBERED = 0.3  # weight of the latest answer in the mean; guess
 LOOKED_AT = 256  # ids of a peer's that are considered for one question; guess: several blocks
 
 
@@ -50,6 +55,7 @@ class Announcing:
         self._offered_by: dict[PeerId, dict[bytes, None]] = {}
         self._asked_of: dict[PeerId, int] = {}  # questions that a peer has yet to answer
         self._answered_at: dict[PeerId, float] = {}  # when a peer last answered one
+        self._takes: dict[PeerId, float] = {}  # seconds that its answers take, decayed mean
         params = context.params
         topics = context.config.topics.values()
         announced = [topic.announced for topic in topics if topic.announced is not None]
@@ -117,12 +123,16 @@ class Announcing:
                 self._note_holder(peer, message_id)
         if asked := offer.asked:
             self._answered_at[asked] = now
+            took = now - offer.asked_at
+            before = self._takes.get(asked, took)
+            self._takes[asked] = before + REMEMBERED * (took - before)
             self._settled(message_id, offer, came=True)
             self._ask(asked, now)
 
     def on_disconnected(self, peer: PeerId, now: float) -> None:
         """Others are asked for what the peer was to send."""
         self._answered_at.pop(peer, None)
+        self._takes.pop(peer, None)
         for message_id in self._offered_by.pop(peer, {}):
             offer = self._offers[message_id]
             self._give_up(message_id, offer, peer)
@@ -191,6 +201,9 @@ class Announcing:
         if not offered or self._asked_of.get(peer, 0) >= self._most_at_once:
             return
         context = self._context
+        patience = max(1, int(PATIENCE / max(self._takes.get(peer, 0.0), EAGER)))
+        if self._asked_of.get(peer, 0) >= patience:
+            return
         # The newest: what has been offered for long is mostly not wanted any more.
         free = (each for each in reversed(offered) if not self._offers[each].asked)
         considered = list(itertools.islice(free, LOOKED_AT))
@@ -198,7 +211,7 @@ class Announcing:
         for message_id in considered:
             offer = self._offers[message_id]
             params, under_way = self._params(offer.topic), self._asked_of.get(peer, 0)
-            if under_way >= params.at_once:
+            if under_way >= min(params.at_once, patience):
                 return
             if params.wants is not None and not params.wants.wants(message_id):
                 continue

@@ -76,6 +76,7 @@ class BroadcastUnderWay:
         self.message_id = message_id
         self.timestamp = 0  # Unix time of the attestations, seconds
         self.deadline = 0.0  # Unix time from which on its chunks are replays
+        self.heard_at = 0.0  # Unix time of the last acknowledgement that counted
         self.signatures: tuple[bytes, ...] = ()
         self.clusters: dict[int, int] = {}  # chosen at first, by chunk
         self.chunks: list[ChunkUnderWay] = []  # empty until they are sent

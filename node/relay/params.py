@@ -94,6 +94,6 @@ class RelayParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     refresh_interval: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 60.0
     # After the first chunk of a message, until too few chunks are disputed; guess: as above
     chunk_expiry: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 10.0
-    # Until a chunk without acknowledgement is sent through another option; guess: three round
-    # trips of 300 ms and a chunk's transmission
+    # After the last acknowledgement of a broadcast, until chunks without one are sent through
+    # another option; guess: three round trips of 300 ms and a chunk's transmission
     acknowledgement_timeout: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 1.5

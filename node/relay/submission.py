@@ -307,6 +307,7 @@ class Submissions:
                 self._fail(broadcast, chunk, now)
             return
         latency = received_at - max(sent.at, broadcast.timestamp)
+        broadcast.heard_at = received_at
         self._quality.acknowledged(sent.cluster, sent.member, max(0.0, latency), now)
         self._release(chunk)
         chunk.acknowledgement = given.encode()
@@ -335,6 +336,14 @@ class Submissions:
             self._listening.on_timer(timer)
             return
         del broadcast.timers[timer.epoch]
+        until = broadcast.heard_at + self._params.acknowledgement_timeout
+        if timer.name == _ACKNOWLEDGEMENT and now < min(until, broadcast.deadline):
+            # Acknowledgements still come: what is missing may wait for the uplink yet.
+            waiting = [chunk for chunk in broadcast.chunks if chunk.timer == timer.epoch]
+            epoch = self._set_timer(_ACKNOWLEDGEMENT, broadcast, until)
+            for chunk in waiting:
+                chunk.timer = epoch
+            return
         for chunk in broadcast.chunks:
             if timer.name == _DEADLINE and chunk.queued_for is not None:
                 self._give_up(broadcast, chunk, now)

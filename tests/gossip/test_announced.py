@@ -90,6 +90,16 @@ def test_a_peer_is_asked_for_few_messages_at_a_time_and_for_more_as_it_answers()
     assert more[0] not in asked
 
 
+def test_a_slow_peer_is_asked_for_one_message_at_a_time() -> None:
+    handheld, one, _, _ = between(announcing(Announced(at_once=4)))
+    messages = [handheld.write("author", TOPIC, b"block %d" % each) for each in range(3)]
+    first, second, third = (id_from_content(message) for message in messages)
+    handheld.receive(one, ihave(TOPIC, first))
+    handheld.beat(2)  # 1.4 s
+    handheld.receive_message(one, messages[0])
+    assert len(asked_of(handheld.receive(one, ihave(TOPIC, second, third)), one)) == 1
+
+
 def test_when_a_peer_is_gone_another_is_asked_for_what_it_owed() -> None:
     handheld, one, two, _ = between(announcing())
     handheld.receive(one, ihave(TOPIC, b"new"))

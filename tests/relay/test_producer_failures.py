@@ -1,5 +1,7 @@
 """When clusters and members fail, or the marketplace changes, chunks go another way."""
 
+import itertools
+
 import pytest
 
 from bruit.node.relay.actions import (
@@ -53,6 +55,23 @@ def test_a_silent_cluster_costs_a_time_out_and_then_another_option_is_used() -> 
         assert len(clusters) == 1 + (clusters[0] == 1), chunk
     assert any(len(clusters) == 2 for clusters in tried(world).values())
     assert verify_proof(world.proof(), world.market).holds
+
+
+def test_while_acknowledgements_come_nothing_is_sent_twice_however_slow_the_uplink() -> None:
+    """What was queued behind a megabyte is not lost because it takes its time."""
+    world = World()
+    turns = itertools.count(1)
+
+    def one_after_the_other(world: World, submitted: SubmitChunk) -> None:
+        after = next(turns) * 0.9 * PARAMS.acknowledgement_timeout
+        given = world.acknowledgement(submitted, world.now + after)
+        world.answer(submitted, given, after)
+
+    world.on_submit = one_after_the_other
+    world.broadcast(BLOCK)
+    world.run()
+    assert [len(clusters) for clusters in tried(world).values()] == [1] * CHANNEL.num_chunks
+    assert lacking(world.proof()) == ()
 
 
 def test_chunks_that_fail_together_are_chosen_for_together() -> None:
