@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
+from bruit.node.gossip.params import RouterConfig
 from bruit.node.net.relay.driver import Machine, Machines, RelayAction, RelayDriver
 from bruit.node.node import Node
 from bruit.node.relay.actions import PassOn, PublishChunk, SendAcknowledgement
 from bruit.node.relay.keccak import keccak256
-from bruit.node.relay.merkle import merkle_depth
-from bruit.node.relay.params import Attesting, ChannelParams
+from bruit.node.relay.params import ChannelParams
 from bruit.node.relay.signing import sign
 from bruit.node.relay.wire import decode_frame
 from bruit.node.relaying import Relay, Surroundings
@@ -81,11 +81,13 @@ def forged(frame: bytes, channel: ChannelParams, secret: bytes) -> bytes:
 
     Raises RemoteError for what is no frame of the channel.
     """
-    merkle = channel.attesting is Attesting.MERKLE
-    depth = merkle_depth(channel.num_chunks) if merkle else 0
+    depth = channel.proof_depth()
     parts = decode_frame(frame, witnessed=True, depth=depth, max_chunk=channel.max_chunk())
     passed_on = msgspec.structs.replace(parts, witness=b"").encode()
     return msgspec.structs.replace(parts, witness=sign(secret, keccak256(passed_on))).encode()
+
+
+UNASKED = 1000  # peers: all of them
 
 
 class CheatingNode(Node):
@@ -106,6 +108,19 @@ class CheatingNode(Node):
 
 class _CheatingRelay(Relay):
     wrap: Wrap
+
+    def announced(self, config: RouterConfig) -> RouterConfig:
+        """A cheat does not wait to be asked: nobody asks for chunks of a block that is there."""
+        config = super().announced(config)
+        topics = {
+            name: topic
+            if topic.announced is None
+            else msgspec.structs.replace(
+                topic, announced=msgspec.structs.replace(topic.announced, pushed=UNASKED)
+            )
+            for name, topic in config.topics.items()
+        }
+        return msgspec.structs.replace(config, topics=topics)
 
     def _new_driver(self, around: Surroundings) -> RelayDriver:
         driver = super()._new_driver(around)
