@@ -294,10 +294,9 @@ GFNI_512_COLUMNS = GFNI_512.columns
 gfni_512_block = block(GFNI_512)
 
 
-def _gfni_512(maps: Any, sources: Any, targets: Any, length: Any) -> None:
+def _gfni_512(maps: Any, sources: Any, targets: Any, length: Any, memory: Any) -> None:
     count = len(sources)
-    most = max(1, STAGE // (count * GFNI_512_COLUMNS))
-    memory = np.empty(most * count * GFNI_512_COLUMNS + LINE, np.uint8)
+    most = (len(memory) - LINE) // (count * GFNI_512_COLUMNS)
     stage = (np.uint64(memory.ctypes.data) + np.uint64(LINE - 1)) & ~np.uint64(LINE - 1)
     start = 0
     while start < length:
@@ -322,10 +321,9 @@ GFNI_256_COLUMNS = GFNI_256.columns
 gfni_256_block = block(GFNI_256)
 
 
-def _gfni_256(maps: Any, sources: Any, targets: Any, length: Any) -> None:
+def _gfni_256(maps: Any, sources: Any, targets: Any, length: Any, memory: Any) -> None:
     count = len(sources)
-    most = max(1, STAGE // (count * GFNI_256_COLUMNS))
-    memory = np.empty(most * count * GFNI_256_COLUMNS + LINE, np.uint8)
+    most = (len(memory) - LINE) // (count * GFNI_256_COLUMNS)
     stage = (np.uint64(memory.ctypes.data) + np.uint64(LINE - 1)) & ~np.uint64(LINE - 1)
     start = 0
     while start < length:
@@ -350,10 +348,9 @@ AVX2_COLUMNS = AVX2.columns
 avx2_block = block(AVX2)
 
 
-def _avx2(maps: Any, sources: Any, targets: Any, length: Any) -> None:
+def _avx2(maps: Any, sources: Any, targets: Any, length: Any, memory: Any) -> None:
     count = len(sources)
-    most = max(1, STAGE // (count * AVX2_COLUMNS))
-    memory = np.empty(most * count * AVX2_COLUMNS + LINE, np.uint8)
+    most = (len(memory) - LINE) // (count * AVX2_COLUMNS)
     stage = (np.uint64(memory.ctypes.data) + np.uint64(LINE - 1)) & ~np.uint64(LINE - 1)
     start = 0
     while start < length:
@@ -374,7 +371,8 @@ def _avx2(maps: Any, sources: Any, targets: Any, length: Any) -> None:
         start += stripes * AVX2_COLUMNS
 
 
-Multiply = Callable[[npt.NDArray[np.uint8], Addresses, Addresses, int], None]
+Bytes = npt.NDArray[np.uint8]
+Multiply = Callable[[Bytes, Addresses, Addresses, int, Bytes], None]
 
 
 KERNELS: dict[Kernel, tuple[Instructions, Multiply]] = {
@@ -386,7 +384,9 @@ KERNELS: dict[Kernel, tuple[Instructions, Multiply]] = {
 
 @cache
 def compiled_kernel(kernel: Kernel) -> Multiply:
-    return compiled("void(uint8[::1], uint64[::1], uint64[::1], int64)", KERNELS[kernel][1])
+    return compiled(
+        "void(uint8[::1], uint64[::1], uint64[::1], int64, uint8[::1])", KERNELS[kernel][1]
+    )
 
 
 def vector_program(maps: Maps, kernel: Kernel) -> Program:
@@ -397,8 +397,9 @@ def vector_program(maps: Maps, kernel: Kernel) -> Program:
     columns = instructions.columns  # rows that are shorter are copied
 
     def run(sources: Addresses, targets: Addresses, length: int) -> None:
+        memory = stage_for(len(sources), columns)
         if length >= columns:
-            multiply(ready, sources, targets, length)
+            multiply(ready, sources, targets, length, memory)
             return
         inputs = np.zeros((len(sources), columns), np.uint8)
         outputs = np.empty((len(targets), columns), np.uint8)
@@ -406,11 +407,21 @@ def vector_program(maps: Maps, kernel: Kernel) -> Program:
         wide_targets = consecutive(address(outputs.data), len(targets), columns)
         for wide, source in zip(wide_sources.tolist(), sources.tolist(), strict=True):
             memmove(wide, source, length)
-        multiply(ready, wide_sources, wide_targets, columns)
+        multiply(ready, wide_sources, wide_targets, columns, memory)
         for wide, target in zip(wide_targets.tolist(), targets.tolist(), strict=True):
             memmove(target, wide, length)
 
     return run
+
+
+def stage_for(count: int, columns: int) -> Bytes:
+    """Where so many sources are staged, with room to begin on a line of the cache.
+
+    It is made here, and not in the kernel, which knows it by its address alone: numba lets go of an
+    array after its last mention, and its memory would be somebody else's while the kernel writes.
+    """
+    stripes = max(1, STAGE // (count * columns))
+    return np.empty(stripes * count * columns + LINE, np.uint8)
 
 
 def in_panels(instructions: Instructions, maps: Maps) -> npt.NDArray[np.uint8]:
