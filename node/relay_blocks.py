@@ -1,12 +1,11 @@
 """Blocks for the application, channel by channel."""
 
-from collections import deque
 from collections.abc import Callable
-from types import TracebackType
+from functools import partial
 
 import msgspec
-import trio
 
+from bruit.node.backlog import Backlog
 from bruit.node.relay.actions import DeliverBlock
 from bruit.topics.validation import Fact
 
@@ -43,7 +42,7 @@ class ReceivedBlock(msgspec.Struct, frozen=True):
         )
 
 
-class BlockSubscription:
+class BlockSubscription(Backlog[ReceivedBlock]):
     """An async iterator over one channel's blocks; leave it as a context manager.
 
     A subscriber that falls too far behind loses the newest blocks; ``lost`` counts
@@ -51,52 +50,22 @@ class BlockSubscription:
     """
 
     def __init__(self, channel: int, on_close: Callable[["BlockSubscription"], None]) -> None:
+        super().__init__(partial(on_close, self))
         self.channel = channel
-        self.lost = 0
-        self._on_close = on_close
-        self._blocks: deque[ReceivedBlock] = deque()
         self._bytes = 0
-        self._arrived = trio.lowlevel.ParkingLot()
-        self._closed = False
 
     def deliver(self, received: ReceivedBlock) -> bool:
         """Called by the node. False where the subscriber is too far behind."""
         size = len(received.block)
-        full = len(self._blocks) >= BACKLOG or self._bytes + size > BACKLOG_BYTES
-        if self._blocks and full:
+        full = len(self._items) >= BACKLOG or self._bytes + size > BACKLOG_BYTES
+        if self._items and full:
             self.lost += 1
             return False
-        self._blocks.append(received)
         self._bytes += size
-        self._arrived.unpark()
+        self._put(received)
         return True
 
-    def close(self) -> None:
-        """End the iteration after what has been received."""
-        self._closed = True
-        self._arrived.unpark_all()
-        self._on_close(self)
-
-    def __aiter__(self) -> "BlockSubscription":
-        return self
-
     async def __anext__(self) -> ReceivedBlock:
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while not self._blocks:
-            if self._closed:
-                raise StopAsyncIteration
-            await self._arrived.park()
-        received = self._blocks.popleft()
+        received = await super().__anext__()
         self._bytes -= len(received.block)
         return received
-
-    async def __aenter__(self) -> "BlockSubscription":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -1,12 +1,11 @@
 """Messages for the application, topic by topic."""
 
-from collections import deque
 from collections.abc import Callable
-from types import TracebackType
+from functools import partial
 
 import msgspec
-import trio
 
+from bruit.node.backlog import Backlog
 from bruit.topics.keys import PeerId
 from bruit.topics.validation import Fact
 
@@ -25,7 +24,7 @@ class Received(msgspec.Struct, frozen=True, gc=False):
     received_at: float  # Unix time, seconds
 
 
-class Subscription:
+class Subscription(Backlog[Received]):
     """An async iterator over one topic's messages; leave it as a context manager.
 
     A subscriber that falls BACKLOG messages behind loses the newest ones;
@@ -33,50 +32,13 @@ class Subscription:
     """
 
     def __init__(self, topic: str, on_close: Callable[["Subscription"], None]) -> None:
+        super().__init__(partial(on_close, self))
         self.topic = topic
-        self.lost = 0
-        self._on_close = on_close
-        # Not a memory channel: that takes a pass of the scheduler for each message, in
-        # which a reader delivers dozens.
-        self._messages: deque[Received] = deque()
-        self._arrived = trio.lowlevel.ParkingLot()
-        self._closed = False
 
     def deliver(self, message: Received) -> bool:
         """Called by the node. False where the subscriber is too far behind."""
-        if len(self._messages) >= BACKLOG:
+        if len(self._items) >= BACKLOG:
             self.lost += 1
             return False
-        self._messages.append(message)
-        if self._arrived:
-            self._arrived.unpark()
+        self._put(message)
         return True
-
-    def close(self) -> None:
-        """End the iteration after what has been received; the last subscriber leaves the topic."""
-        self._closed = True
-        self._arrived.unpark_all()
-        self._on_close(self)
-
-    def __aiter__(self) -> "Subscription":
-        return self
-
-    async def __anext__(self) -> Received:
-        if self._messages:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        while not self._messages:
-            if self._closed:
-                raise StopAsyncIteration
-            await self._arrived.park()
-        return self._messages.popleft()
-
-    async def __aenter__(self) -> "Subscription":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
